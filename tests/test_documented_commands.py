@@ -31,15 +31,14 @@ NOT_RUN = {
     r"sf-train .*multiagent/rware": "needs rware, which is no extra",
     r"sf-train .*--torch_compile|sf-bench .*--torch_compile": "compiles for a minute; tests/nets/test_compiling.py",
     r"sf-eval --match (tictactoe|my_run)": "needs a run of a game; tests/cli/test_match.py",
-    r"sf-train .*--help": "tests/cli/test_arguments.py",
     r"sf-track": "tests/tools/tracking/test_tracking.py",
     r"sf-hub": "tests/tools/hub/test_hub.py, with a Hub on this machine",
     r"sf-sweep": "32 runs; tests/tools/sweep/test_sweep.py runs the same file with fewer",
 }
 """Beginning of a command to the reason why it is not run here."""
 MODULES = {
-    "sf-train": "train", "sf-eval": "evaluate", "sf-enjoy": "enjoy", "sf-export": "export", "sf-report": "report",
-    "sf-plan": "plan", "sf-bench": "bench", "sf-track": "track",
+    "sf": "main", "sf-train": "train", "sf-eval": "evaluate", "sf-enjoy": "enjoy", "sf-export": "export",
+    "sf-report": "report", "sf-plan": "plan", "sf-bench": "bench", "sf-track": "track",
 }  # fmt: skip
 LIMITS = ("--train_for_env_steps", "--train_for_seconds", "--stop_at_reward")
 ALL = list(dict.fromkeys(replace(command, output=()) for page in PAGES for command in page.commands))
@@ -94,13 +93,15 @@ def test_command_runs(command: Command, trained: Path, tmp_path: Path) -> None:
     for name, text in page.files.items():
         (tmp_path / name).write_text(text)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    if program in ("sf-eval", "sf-enjoy", "sf-export", "sf-report"):
+    if program == "sf":
+        shutil.copytree(trained, tmp_path / "train_dir" / "cartpole")
+    elif program in ("sf-eval", "sf-enjoy", "sf-export", "sf-report"):
         for name in {re.sub("^--experiment=", "", argument) for argument in arguments}:
             if re.fullmatch(r"\w[\w.-]*", name):
                 shutil.copytree(trained, tmp_path / "train_dir" / name)
         if program == "sf-eval":
             arguments = [*without(["--num_episodes"], arguments), "--num_episodes=2"]
-    else:
+    elif arguments != ["--help"]:
         limit = "--train_for_seconds=2" if program == "sf-bench" else "--train_for_env_steps=1"
         arguments = [*without(LIMITS, arguments), limit]
     finished = run_program(program, arguments, tmp_path)
@@ -116,9 +117,9 @@ def test_commands_of_the_readme_run_one_after_the_other_in_one_directory(trained
     assert len(commands) > 15
     for number, command in enumerate(commands, start=1):
         program, *arguments = command.arguments
-        if program in ("sf-train", "sf-plan"):
+        if program in ("sf-train", "sf-plan") and arguments != ["--help"]:
             arguments = [*without(LIMITS, arguments), f"--train_for_env_steps={4000 * number}"]
-        line = [sys.executable, "-m", "sf", program.removeprefix("sf-"), *arguments]
+        line = [sys.executable, "-m", "sf", *([] if program == "sf" else [program.removeprefix("sf-")]), *arguments]
         with started(tmp_path, *line, python_path=f"{ROOT}:{ROOT / 'envs'}") as running:
             assert running.finish().code == ExitCode.FINISHED, f"{command}\n{running.err_file.read_text()}"
     names = {path.name for path in (tmp_path / "train_dir").iterdir()}

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Parsed = TypeVar("Parsed", bound="DataclassInstance")
 
 HELP = ("-h", "--help")
-VERSION = "--version"
 _IN_WORDS = {int: "an integer", float: "a number", str: "a text", type(None): "None"}
 
 
@@ -56,13 +55,8 @@ def parse(
 
     Raises:
         UsageError: with everything that is wrong.
-        SystemExit: the help or the version was asked for and has been shown.
+        SystemExit: the help was asked for and has been shown.
     """
-    if VERSION in arguments:
-        import importlib.metadata
-
-        print(f"sf {importlib.metadata.version('sf-rl')}")
-        sys.exit(ExitCode.FINISHED)
     topic, others = _topic_and_others(arguments, usual)
     wants_help = len(others) < len(arguments)
     others = rewritten(dict(flags_of(cls)), others, runs)

@@ -25,7 +25,7 @@ SECONDS = "20"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _bench(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_bench, arguments)
 
 
 def _bench(arguments: Sequence[str]) -> int:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import select
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from sf.errors import ExitCode, InternalError, SfError, WorkerCrashed
 from sf.machine.limits import one_thread_each
 from sf.output import open_closed_streams
 
+VERSION = "--version"
 
-def run_command(command: Callable[[], int]) -> int:
-    """Runs a command and returns its exit code, also after an exception or when the reader of its output has gone."""
+
+def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None) -> int:
+    """Runs a command and returns its exit code, also after an exception or when the reader of its output has gone.
+
+    Args:
+        command: takes the words after its name; not called where `--version` is among them.
+        arguments: those words; None for those of this process.
+    """
     open_closed_streams()
+    words = sys.argv[1:] if arguments is None else arguments
     try:
         try:
-            return _run(command)
+            return _run(lambda: _show_version() if VERSION in words else command(words))
         finally:
             _flush()
     except BrokenPipeError:
@@ -27,6 +36,11 @@ def run_command(command: Callable[[], int]) -> int:
             if _reader_has_gone(stream):
                 _discard(stream)  # Python's own flush at the end included
         return ExitCode.SIGPIPE
+
+
+def _show_version() -> int:
+    print(f"sf {importlib.metadata.version('sf-rl')}")
+    return ExitCode.FINISHED
 
 
 def _run(command: Callable[[], int]) -> int:

@@ -33,7 +33,7 @@ USAGE = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _print(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_print, arguments)
 
 
 def _print(arguments: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def script(shell: str) -> str:
     folder = files("sf.cli") / "shells"
     common = Template((folder / "common.sh").read_text(encoding="utf-8"))
     ours = (folder / f"{shell}.sh").read_text(encoding="utf-8")
-    names = [name for name in COMMANDS if name not in ("ls", "completion")]
+    names = [name for name in COMMANDS if name not in ("ls", "doctor", "completion")]
     parts, flags, values, runs = _tables()
     return common.substitute(
         version=__version__,

@@ -28,7 +28,7 @@ class DoctorConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _look(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_look, arguments)
 
 
 def _look(arguments: Sequence[str]) -> int:

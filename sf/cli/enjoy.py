@@ -55,7 +55,7 @@ class EnjoyConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _enjoy(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_enjoy, arguments)
 
 
 def _enjoy(arguments: Sequence[str]) -> int:

@@ -63,7 +63,7 @@ class EvaluationConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _evaluate(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_evaluate, arguments)
 
 
 def _evaluate(arguments: Sequence[str]) -> int:

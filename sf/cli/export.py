@@ -40,7 +40,7 @@ class ExportConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _export(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_export, arguments)
 
 
 def _export(arguments: Sequence[str]) -> int:

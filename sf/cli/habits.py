@@ -38,7 +38,7 @@ OURS: Mapping[str, str] = {
     "torch_deterministic": "",
     # Sample Factory
     "algo": "algorithm", "batched_sampling": "vectorization", "decorrelate_envs_on_one_worker": "",
-    "kl_coeff": "kl_loss_coeff", "load_checkpoint_kind": "restart_behavior",
+    "kl_coeff": "kl_loss_coeff", "load_checkpoint_kind": "",
     # RLlib and others
     "lr": "learning_rate", "lambda": "gae_lambda", "lam": "gae_lambda", "entropy_coeff": "exploration_loss_coeff",
     "entropy_coef": "exploration_loss_coeff", "num_sgd_iter": "num_epochs", "sgd_minibatch_size": "batch_size",

@@ -65,7 +65,7 @@ class PullConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _hub(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_hub, arguments)
 
 
 def _hub(arguments: Sequence[str]) -> int:

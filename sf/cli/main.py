@@ -33,16 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = importlib.import_module(COMMANDS[words[0]][0])
         code: int = module.main(words[1:])
         return code
-    return run_command(lambda: _tell(words))
+    return run_command(_tell, words)
 
 
 def _tell(words: Sequence[str]) -> int:
     """What there is."""
-    if "--version" in words:
-        import importlib.metadata
-
-        print(f"sf {importlib.metadata.version('sf-rl')}")
-        return ExitCode.FINISHED
     lines = [f"  sf {name:<11}{what}" for name, (_, what) in COMMANDS.items()]
     usage = "\n".join(["usage: sf COMMAND [--flag=value ...]", "", *lines, "", "Flags: sf COMMAND --help"])
     if words and words[0] not in ("-h", "--help"):

@@ -7,11 +7,12 @@ import importlib.util
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sf.cli.command import run_command
+from sf.cli.train import name_of_run
 from sf.config.plan import PlanConfig
 from sf.errors import ConfigError, SfError, UsageError
 
@@ -25,7 +26,7 @@ DESCRIPTION = "Train with an execution plan. Example: sf-plan examples/plans/a2c
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _plan(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_plan, arguments)
 
 
 def _plan(arguments: Sequence[str]) -> int:
@@ -42,9 +43,14 @@ def _plan(arguments: Sequence[str]) -> int:
         raise ConfigError(problems)
     try:
         trainer_class = trainer_in(import_file(Path(arguments[0])), config.trainer)
+        from sf.plans.environments import env_name
         from sf.plans.running import run_plan
 
-        return run_plan(trainer_class, settings_of(others), config)
+        settings = settings_of(others)
+        if not any(word.partition("=")[0] == "--experiment" for word in own):
+            env = env_name({**trainer_class.default_config, **settings}.get("env") or "")
+            config = replace(config, experiment=name_of_run(f"{Path(arguments[0]).stem}-{env}"))
+        return run_plan(trainer_class, settings, config)
     except Exception as error:
         if (told := _told(error)) is None:
             raise

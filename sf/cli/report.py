@@ -41,7 +41,7 @@ class ReportConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _report(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_report, arguments)
 
 
 def _report(arguments: Sequence[str]) -> int:

@@ -45,7 +45,7 @@ class RunsConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _list(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_list, arguments)
 
 
 def _list(arguments: Sequence[str]) -> int:

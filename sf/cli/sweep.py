@@ -41,7 +41,7 @@ class SweepConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _sweep(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_sweep, arguments)
 
 
 def _sweep(arguments: Sequence[str]) -> int:

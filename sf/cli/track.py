@@ -38,7 +38,7 @@ class TrackConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _track(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_track, arguments)
 
 
 def _track(arguments: Sequence[str]) -> int:

@@ -32,7 +32,7 @@ DESCRIPTION = "Train a policy with asynchronous PPO. Example: sf-train --env=Car
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return run_command(lambda: _train(sys.argv[1:] if arguments is None else arguments))
+    return run_command(_train, arguments)
 
 
 def _train(arguments: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ class PlanConfig:
     train_dir: str = "train_dir"
     """Directory that holds the experiments."""
     experiment: str = "default_plan"
-    """Name of the run."""
+    """Name of the run; `sf-plan` takes those of the file and the environment if it is left out."""
     restart_behavior: Literal["resume", "restart", "overwrite"] = "resume"
     """What to do with an earlier run of this name."""
     train_for_env_steps: Annotated[int, AT_LEAST_1] | None = None

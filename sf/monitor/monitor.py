@@ -16,7 +16,6 @@ from sf.console import Console, output_may_be_lost, rounded
 from sf.machine.cores import asked_s, usable_cores
 from sf.machine.origin import Origin
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
-from sf.monitor.by_agent import in_words
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
 from sf.monitor.event_file import Facts
 from sf.monitor.expected_lag import ExpectedLag
@@ -31,11 +30,11 @@ from sf.monitor.lines import (
     agents_line,
     collected_line,
     lag_line,
-    outcome_line,
     report_line,
     reward_line,
     weight_line,
 )
+from sf.monitor.outcome import Reached
 from sf.monitor.run_summary import flags_of, run_summary, versions, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.screens import screen_for
@@ -124,6 +123,7 @@ class Monitor:
         num_rows, size = workers * envs * num_agents, max(REWARD_EPISODES, config.run.stop_at_reward_episodes)
         self.settled = SettledEpisodes(len(policies), num_rows, size)
         """For decisions."""
+        self._reached = Reached(config, self.episodes, self.settled)
         self.user_curves = UserCurves(self._console.line)
         """For callbacks."""
         self._goal_waits, self._left_out = GoalWaits(config.run), LeftOut()
@@ -250,7 +250,7 @@ class Monitor:
         for policy_id in range(0 if self._has_nothing_left else len(last.policies)):
             self._write_point(policy_id, last)
         self._scalars.close()
-        summary = run_summary(first, last, self._config, self.episodes, seconds)
+        summary = run_summary(first, last, self._config, self._reached.rewards(), self.episodes.counts, seconds)
         summary |= {"exit_reason": exit_reason, "exit_code": exit_code, "slots": ledger.to_json()}
         summary |= {"faults": dict(self._faults()), "versions": versions()}
         summary |= {} if self._expected is None else {"expected_lag": self._expected._asdict()}
@@ -271,36 +271,7 @@ class Monitor:
             if counters.lag_counted.steps:
                 self._console.plain(lag_line(policy_id, counters.lag_counted, self._expected))
         self._console.line(collected_line(frames, summary["fps"]))
-        self._console.line(self._outcome(first, last, exit_reason))
-
-    def _outcome(self, first: Snapshot, last: Snapshot, exit_reason: str) -> str:
-        run, wanted = self._config.run, REWARD_EPISODES
-        if run.stop_at_reward is not None:
-            wanted = run.stop_at_reward_episodes
-        means = {
-            policy: (mean, min(wanted, self.episodes.num_kept(policy)))
-            for policy, mean in self.episodes.mean_rewards(wanted).items()
-            if policy not in self._config.acting_only
-        }
-        if run.stop_at_reward is not None:  # which has looked at these
-            settled = {policy: self.settled.mean_score(policy, wanted) for policy in means}
-            means |= {policy: (mean, wanted) for policy, mean in settled.items() if mean is not None}
-        new_frames = sum(policy.new_frames for policy in last.policies)
-        seconds, has_nothing_left = last.time_s - first.time_s, self._has_nothing_left
-        words = {policy: self._in_words(policy, wanted) for policy in means}
-        return outcome_line(means, last.frames, new_frames, seconds, exit_reason, has_nothing_left, words)
-
-    def _in_words(self, policy: int, num_episodes: int) -> str:
-        """What a mean return does not say: the returns of each agent, and the score that the run looks at."""
-        score = self._config.run.score
-        value = None if score == "reward" else self.settled.mean_score(policy, num_episodes, score)
-        parts = self._by_agent(num_episodes).get(policy, ""), "" if value is None else f"{score} {rounded(value)}"
-        return "; ".join(part for part in parts if part)
-
-    def _by_agent(self, num_episodes: int = REWARD_EPISODES) -> dict[int, str]:
-        """Policy to words about its agents; empty words where an environment has one agent."""
-        policies = range(self._config.run.num_policies)
-        return {policy: in_words(self.episodes.returns_by_agent(policy, num_episodes)) for policy in policies}
+        self._console.line(self._reached.line(first, last, exit_reason, self._has_nothing_left))
 
     def close(self) -> None:
         """Gives the terminal back; `finish` does it too."""
@@ -325,7 +296,7 @@ class Monitor:
                 self._console.line(report_line(fps, snapshot.frames, throughput, samples, lag))
                 if rewards := self.episodes.mean_rewards():
                     self._console.line(reward_line(rewards))
-                    if of_agents := agents_line(self._by_agent()):
+                    if of_agents := agents_line(self._reached.by_agent()):
                         self._console.line(of_agents)
         if warning := self._high_lag.warning():
             self._console.line(warning)

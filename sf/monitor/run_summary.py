@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from sf import __version__
 from sf.config import Config
-from sf.monitor.episodes import EpisodeWindows
 from sf.monitor.snapshot import Snapshot
 from sf.monitor.time_shares import Seconds
 
 
 def run_summary(
-    first: Snapshot, last: Snapshot, config: Config, episodes: EpisodeWindows, seconds: Seconds
+    first: Snapshot,
+    last: Snapshot,
+    config: Config,
+    rewards: Mapping[int, float],
+    counts: Sequence[int],
+    seconds: Seconds,
 ) -> dict[str, Any]:
-    """The facts about a run between its first and its last snapshot, in plain JSON types."""
-    rewards = episodes.mean_rewards()
+    """The facts about a run between its first and its last snapshot, in plain JSON types.
+
+    Args:
+        first: when it began.
+        last: when it ended.
+        config: of the run.
+        rewards: policy to its mean return at the end.
+        counts: episodes of each policy.
+        seconds: of each role, by what it did.
+    """
     wall_time_s = last.time_s - first.time_s
     return {
         "frames": last.frames,
@@ -38,7 +50,7 @@ def run_summary(
                 "cut_short": policy.cut_short,
                 "lag_of_run": policy.lag_counted.to_json(),
                 "reward": rewards.get(index),
-                "episodes": episodes.counts[index],
+                "episodes": counts[index],
             }
             for index, policy in enumerate(last.policies)
         ],

@@ -59,9 +59,12 @@ class SettledEpisodes:
         self._forgotten = -1
         """When the youngest of the forgotten episodes began."""
         self._settled: list[deque[Episode]] = [deque(maxlen=size) for _ in range(num_policies)]
+        self._is_closed = False
 
     def add(self, episodes: Iterable[Episode]) -> None:
         """Takes in episodes; those of a row in the order in which they ended."""
+        if self._is_closed:
+            return
         for episode in episodes:
             self._ended += 1
             if (began := self._began.get(episode.row, 0)) > self._forgotten:
@@ -72,6 +75,10 @@ class SettledEpisodes:
             self._others_at_began[episode.row] = self._most_steps
         self._settle()
         self._forget()
+
+    def close(self) -> None:
+        """They have decided: those that end later change nothing of what is told about it."""
+        self._is_closed = True
 
     @property
     def num_endless(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 from sf.config import Config, RunConfig
 from sf.config.plan import PlanConfig
 from sf.console import Console, forget_unlogged, logged
-from sf.errors import CheckpointError, ExitCode, SfError
+from sf.errors import CheckpointError, ConfigError, ExitCode, SfError
 from sf.machine.origin import Origin, origin_of
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.episodes import REWARD_EPISODES
@@ -25,6 +26,8 @@ from sf.run.reasons import ExitReason, limit_reached
 from sf.shared.ledger import Ledger
 from sf.shared.records import Episode
 from sf.storage.experiment import CONSOLE_LOG, Experiment
+from sf.storage.objects import json_object
+from sf.storage.runs import PLAN
 
 KEPT = 2
 """Checkpoints."""
@@ -38,10 +41,11 @@ def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: Pla
     Raises:
         SfError: a setting is refused, or the plan ended because something broke.
     """
-    if note := note_on_finished_plan(limits):
+    defaults = trainer_class.default_config
+    env = env_name({**defaults, **settings}.get("env") or "")
+    if note := note_on_finished_plan(limits, env):
         Console().line(note)
         return ExitReason.ENV_STEPS.code
-    defaults = trainer_class.default_config
     settings = {"num_workers": defaults.get("num_workers") or 2, "min_iter_time_s": LEAST_RESULT_S} | settings
     started_by = parent()
     forget_unlogged()
@@ -52,18 +56,37 @@ def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: Pla
             with logged(experiment.path / CONSOLE_LOG, origin.command):
                 if experiment.set_aside:
                     Console().line(experiment.set_aside)
+                note_plan(experiment.path, env)
                 with trainer_class(settings, experiment=experiment, signals=signals) as trainer:
                     return PlanRun(trainer, experiment, limits, signals, origin).run()
         finally:
             experiment.close()
 
 
-def note_on_finished_plan(limits: PlanConfig) -> str | None:
+def note_plan(directory: Path, env: str) -> None:
+    """Writes into the directory of a run on which environment it is.
+
+    Raises:
+        ConfigError: a run on another environment has left checkpoints there.
+    """
+    before = json_object(directory / PLAN).get("env", env)
+    if before != env and are_there(directory / CHECKPOINTS):
+        raise ConfigError(
+            [
+                f"env: expected {before!r}, as in the run of {directory}, found {env!r}. Take another --experiment, or "
+                "begin anew with --restart_behavior=restart."
+            ]
+        )
+    (directory / PLAN).write_text(json.dumps({"env": env}) + "\n")
+
+
+def note_on_finished_plan(limits: PlanConfig, env: str) -> str | None:
     """A sentence where an earlier start has ended well with all the frames that this one is to have, else None."""
     if limits.restart_behavior != "resume" or limits.train_for_env_steps is None:
         return None
     directory = Path(limits.train_dir).absolute() / limits.experiment
-    if (directory / "plan.pt").exists():  # of an earlier version, which is refused
+    is_other = json_object(directory / PLAN).get("env", env) != env
+    if is_other or (directory / "plan.pt").exists():  # which is refused; the second is of an earlier version
         return None
     return nothing_left(directory, [CHECKPOINTS], limits.train_for_env_steps)
 
@@ -132,7 +155,10 @@ class PlanRun:
         means = [self.monitor.settled.mean_score(0, REWARD_EPISODES)]
         seconds = time.monotonic() - self._began_s
         stopped = ExitReason.of(self.signals.first)
-        return stopped or limit_reached(self._run, self._counter(STEPS_SAMPLED), seconds, means)
+        reason = stopped or limit_reached(self._run, self._counter(STEPS_SAMPLED), seconds, means)
+        if reason is ExitReason.REWARD:
+            self.monitor.settled.close()
+        return reason
 
     def _show(self, result: dict[str, Any]) -> None:
         history = result["hist_stats"]

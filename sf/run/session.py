@@ -360,4 +360,7 @@ class Session:
         policies = range(0 if run.stop_at_reward is None or not has_trained else run.num_policies)
         trained = [policy for policy in policies if policy not in self.config.acting_only]
         means = [self._mean_score(policy, run.stop_at_reward_episodes) for policy in trained]
-        return limit_reached(run, snapshot.frames, snapshot.time_s - self.started_s, means)
+        reason = limit_reached(run, snapshot.frames, snapshot.time_s - self.started_s, means)
+        if reason is ExitReason.REWARD:
+            self.monitor.settled.close()
+        return reason

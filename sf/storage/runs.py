@@ -17,6 +17,8 @@ from sf.storage.objects import json_object, parsed_object
 
 State = Literal["running", "ended", "stopped", "failed", "killed", "empty"]
 STOPPED = (ExitCode.SIGINT, ExitCode.SIGTERM, ExitCode.REQUEUE)
+PLAN = "plan.json"
+"""Says of a run of a plan what config.json says of others."""
 RETURN = "reward/reward"
 """Curve of the mean return."""
 LAST_BYTES = 200_000
@@ -91,7 +93,7 @@ def _locked(path: Path) -> Iterator[bool]:
 def _read(path: Path) -> Run:
     config, summary = json_object(path / "config.json"), json_object(path / "summary.json")
     run = config.get("run")
-    run = run if isinstance(run, dict) else {}
+    run = run if isinstance(run, dict) else json_object(path / PLAN)
     tag = str(run.get("score", "reward"))
     tag = RETURN if tag == "reward" else tag
     point = _newest_point(path / "metrics.jsonl", tag)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,23 +158,23 @@ class TestCommand:
     def test_error_becomes_a_message_and_its_exit_code(
         self, error: Exception, code: int, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert run_command(raising(error)) == code
+        assert run_command(raising(error), []) == code
         assert capsys.readouterr().err == f"{type(error).__name__}: x\n"
 
     @pytest.mark.parametrize("error", [InternalError("slot 3 is lost"), ZeroDivisionError("slot 3 is lost")])
     def test_fault_of_ours_shows_its_traceback(self, error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-        assert run_command(raising(error)) == ExitCode.INTERNAL
+        assert run_command(raising(error), []) == ExitCode.INTERNAL
         shown = capsys.readouterr().err
         assert "Traceback" in shown
         assert "slot 3 is lost" in shown
 
     def test_interrupt_before_a_run_gives_130(self) -> None:
-        assert run_command(raising(KeyboardInterrupt())) == 130
+        assert run_command(raising(KeyboardInterrupt()), []) == 130
 
     @pytest.mark.parametrize("line", ["print('seen')", "print('seen' * 100_000)", "print('seen', flush=True)"])
     def test_reader_that_has_gone_ends_a_command_quietly(self, line: str) -> None:
         """Whether the text is refused while the command runs or when it is flushed at the end."""
-        text = f"from sf.cli.command import run_command; exit(run_command(lambda: {line} or 0))"
+        text = f"from sf.cli.command import run_command; exit(run_command(lambda _: {line} or 0, []))"
         reader, writer = os.pipe()
         os.close(reader)
         ended = subprocess.run([sys.executable, "-c", text], stdout=writer, stderr=subprocess.PIPE, text=True)
@@ -182,7 +182,7 @@ class TestCommand:
         assert (ended.returncode, ended.stderr) == (ExitCode.SIGPIPE, "")
 
     def test_reader_of_errors_that_has_gone_ends_a_command_quietly(self) -> None:
-        text = "from sf.cli.command import run_command; exit(run_command(lambda: 1 / 0))"
+        text = "from sf.cli.command import run_command; exit(run_command(lambda _: 1 / 0, []))"
         reader, writer = os.pipe()
         os.close(reader)
         ended = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=writer)
@@ -190,7 +190,7 @@ class TestCommand:
         assert (ended.returncode, ended.stdout) == (ExitCode.SIGPIPE, b"")
 
     def test_other_broken_pipe_is_a_fault(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert run_command(raising(BrokenPipeError("of a worker"))) == ExitCode.INTERNAL
+        assert run_command(raising(BrokenPipeError("of a worker")), []) == ExitCode.INTERNAL
         assert "of a worker" in capsys.readouterr().err
 
     def test_config_error_survives_pickling(self) -> None:
@@ -274,8 +274,8 @@ def test_help_whose_reader_has_gone_ends_without_a_word() -> None:
     assert (process.returncode, complaint) == (128 + signal.SIGPIPE, "")
 
 
-def raising(error: BaseException) -> Callable[[], int]:
-    def command() -> int:
+def raising(error: BaseException) -> Callable[[Sequence[str]], int]:
+    def command(_: Sequence[str]) -> int:
         raise error
 
     return command

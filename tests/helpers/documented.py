@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n((?:.*\n)*?)```$|((?:^ {4}.*\n|^\n)+)", re.M)
-PROGRAM = re.compile(r"(?:sf-\w+|python|make|torchrun|srun|pip|chrt|tensorboard)$")
+PROGRAM = re.compile(r"(?:sf|sf-\w+|python|make|torchrun|srun|pip|chrt|tensorboard)$")
 VALUE = "\0"
 """In the place of what an f-string computes."""
 LEAST_LETTERS = 10

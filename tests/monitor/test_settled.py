@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from sf.monitor.settled import LONGEST, SettledEpisodes
 from sf.shared.ledger import Ledger
 from sf.shared.records import Episode
 from tests.helpers.commands import EXPERIMENT, NAME, run
-from tests.helpers.monitored import SECONDS, config
+from tests.helpers.monitored import SECONDS, Tape, config
 
 SMALL = (
     "--env=tests.environments.luck:Lottery-v0",
@@ -34,6 +35,20 @@ SMALL = (
 
 def one(row: int, reward: float = 0.0, policy_id: int = 0) -> Episode:
     return Episode(policy_id, reward, 1, reward, row=row)
+
+
+def test_episodes_that_end_after_a_decision_change_nothing_of_what_is_told(tmp_path: Path) -> None:
+    """They used to: a run that had ended at a mean of 1 said that it had reached 0."""
+    wanted = replace(config(), run=replace(config().run, stop_at_reward=1.0, stop_at_reward_episodes=4))
+    monitor = Monitor(wanted, tmp_path, 1, console=(tape := Tape()))
+    start, end = (Snapshot(float(second), (PolicySnapshot(frames=second),)) for second in range(2))
+    monitor.begin(start)
+    monitor.poll(start, [one(row % 8, 1.0) for row in range(16)])
+    monitor.settled.close()
+    monitor.poll(end, [one(row % 8) for row in range(400)])
+    monitor.finish("stop_at_reward reached", 0, SECONDS, Ledger(0, 0, {}, 0, 0))
+    assert "Reached a mean return of 1.000 over 4 episodes" in tape.text
+    assert json.loads((tmp_path / "summary.json").read_text())["policies"][0]["reward"] == 1.0
 
 
 def test_a_long_episode_holds_back_those_that_began_after_it() -> None:

@@ -18,10 +18,11 @@ from examples.plans.a2c import A2C as A2CTrainer
 from examples.plans.dqn import DQN
 from sf.cli.plan import import_file, main, settings_of, trainer_in
 from sf.config.plan import PlanConfig
-from sf.errors import CheckpointError, ExitCode, UsageError
+from sf.errors import CheckpointError, ConfigError, ExitCode, UsageError
 from sf.plans.blame import blamed_on_plan
 from sf.plans.running import note_on_finished_plan, run_plan
 from sf.storage.experiment import Experiment
+from sf.storage.runs import runs_in
 
 A2C = "examples/plans/a2c.py"
 SMALL = "--env=CartPole-v1", "--rollout_fragment_length=20", "--train_batch_size=80", "--num_envs_per_worker=2"
@@ -39,7 +40,7 @@ def test_run_shows_lines_curves_and_checkpoints_and_goes_on(tmp_path: Path) -> N
     assert "Policy #0 lag: (min: 0.0, avg: 0.0, max: 0.0)" in first.stdout, "each batch is of the newest policy"
     assert re.search(r"Slots: (\d+) allocated = \1 learned", first.stdout), "every fragment was trained on"
     assert "The run has ended: train_for_env_steps reached." in first.stdout
-    folder = tmp_path / "default_plan"
+    folder = tmp_path / "a2c-CartPole-v1"
     points = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     tags = {tag for point in points for tag in point}
     assert {"reward/reward", "train/policy_loss", "train/grad_norm", "lag/queued", "faults/restarts"} <= tags
@@ -59,12 +60,13 @@ def test_run_shows_lines_curves_and_checkpoints_and_goes_on(tmp_path: Path) -> N
     assert f"{after['frames']} frames were learned before in {folder}" in nothing_left.stdout
     assert "nothing was started" in nothing_left.stdout
     assert "Goes on from" not in nothing_left.stdout
-    limits = PlanConfig(train_dir=str(tmp_path), train_for_env_steps=wanted)
-    assert note_on_finished_plan(limits) is not None
+    limits = PlanConfig(train_dir=str(tmp_path), experiment=folder.name, train_for_env_steps=wanted)
+    assert note_on_finished_plan(limits, "CartPole-v1") is not None
+    assert note_on_finished_plan(limits, "Other-v1") is None, "which is refused"
     for other in ({"restart_behavior": "restart"}, {"train_for_env_steps": None}, {"train_for_env_steps": 10**9}):
-        assert note_on_finished_plan(replace(limits, **other)) is None
+        assert note_on_finished_plan(replace(limits, **other), "CartPole-v1") is None
     (folder / "summary.json").write_text(json.dumps(after | {"exit_code": int(ExitCode.SIGINT)}))
-    assert note_on_finished_plan(limits) is None, "it was stopped"
+    assert note_on_finished_plan(limits, "CartPole-v1") is None, "it was stopped"
 
 
 @pytest.mark.more
@@ -82,16 +84,29 @@ def test_signal_saves_and_ends_in_order(tmp_path: Path, number: signal.Signals, 
     assert process.returncode == code, out + rest
     assert "Saved" in rest
     assert f"stopped by {number.name}" in rest
-    assert list((tmp_path / "default_plan" / "checkpoints").glob("checkpoint_*"))
+    assert list((tmp_path / "a2c-CartPole-v1" / "checkpoints").glob("checkpoint_*"))
 
 
 @pytest.mark.more
 def test_a_plan_of_an_earlier_version_is_not_begun_at_zero(tmp_path: Path) -> None:
     assert run(tmp_path, A2C, *SMALL, "--train_for_env_steps=200").returncode == ExitCode.FINISHED
-    (tmp_path / "default_plan" / "plan.pt").write_bytes(b"old")
+    (tmp_path / "a2c-CartPole-v1" / "plan.pt").write_bytes(b"old")
     refused = run(tmp_path, A2C, *SMALL, "--train_for_env_steps=400")
     assert refused.returncode == ExitCode.CHECKPOINT, refused.stderr
     assert "plan.pt was written by an earlier version of sf" in refused.stderr
+
+
+def test_a_run_is_not_gone_on_with_in_another_environment(tmp_path: Path) -> None:
+    settings = {"num_workers": 0, "rollout_fragment_length": 20, "train_batch_size": 20}
+    limits = PlanConfig(train_dir=str(tmp_path), train_for_env_steps=20)
+    assert run_plan(A2CTrainer, settings | {"env": "Acrobot-v1"}, limits) == ExitCode.FINISHED
+    assert [run.env for run in runs_in(tmp_path)] == ["Acrobot-v1"]
+    with pytest.raises(
+        ConfigError, match=r"env: expected 'Acrobot-v1', as in the run of .*, found 'CartPole-v1'\. Take"
+    ):
+        run_plan(A2CTrainer, settings | {"env": "CartPole-v1"}, limits)
+    again = replace(limits, restart_behavior="restart")
+    assert run_plan(A2CTrainer, settings | {"env": "CartPole-v1"}, again) == ExitCode.FINISHED
 
 
 @pytest.mark.parametrize(("left", "begins"), [(".incoming-1", True), ("damaged_checkpoint_000000001_1", False)])
@@ -114,7 +129,7 @@ def test_a_few_lucky_episodes_end_no_plan(tmp_path: Path) -> None:
     found = run(tmp_path, A2C, *SMALL, "--stop_at_reward=5", "--seed=1")
     assert found.returncode == ExitCode.FINISHED, found.stderr
     assert "stop_at_reward reached" in found.stdout
-    summary = json.loads((tmp_path / "default_plan" / "summary.json").read_text())
+    summary = json.loads((tmp_path / "a2c-CartPole-v1" / "summary.json").read_text())
     assert summary["policies"][0]["episodes"] >= 100
 
 
