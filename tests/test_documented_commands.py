@@ -119,6 +119,8 @@ def test_commands_of_the_readme_run_one_after_the_other_in_one_directory(trained
         program, *arguments = command.arguments
         if program in ("sf-train", "sf-plan") and arguments != ["--help"]:
             arguments = [*without(LIMITS, arguments), f"--train_for_env_steps={4000 * number}"]
+        if "--with_pbt" in arguments:  # whose first decision comes after millions of frames
+            arguments += ["--pbt_start_mutation=1000", "--pbt_period_env_steps=1000"]
         line = [sys.executable, "-m", "sf", *([] if program == "sf" else [program.removeprefix("sf-")]), *arguments]
         with started(tmp_path, *line, python_path=f"{ROOT}:{ROOT / 'envs'}") as running:
             assert running.finish().code == ExitCode.FINISHED, f"{command}\n{running.err_file.read_text()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import resource
 import signal
@@ -330,14 +331,19 @@ def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:
     assert summary_of(tmp_path / "b")["exit_reason"] == "train_for_seconds reached"
 
 
+def least_reward(out: str) -> float:
+    """That of the worse of two policies, by the last line with both."""
+    shown = re.findall(r"\(0, '([-\d.]+)'\), \(1, '([-\d.]+)'\)", out)
+    return min(map(float, shown[-1])) if shown else -math.inf
+
+
 @pytest.mark.more
 @pytest.mark.parametrize("inference", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_two_policies_on_a_two_agent_environment(tmp_path: Path, inference: int, oracles: dict[str, Any]) -> None:
     flags = ("--env=sf/TwoAgentEcho-v0", "--num_policies=2", "--num_workers=2", "--num_envs_per_worker=8", "--seed=1")
     acting = f"--policy_workers_per_policy={inference}"
     with running(tmp_path, *flags, acting, "--learning_rate=0.002", "--normalize_input=False") as command:
-        reported = r"Total num frames: ([3-9]\d{5}|\d{7,})\.(?s:.*)\(1, '"  # 300,000 or more, and both rewards
-        command.wait_for(lambda: re.search(reported, command.out), "a report of what was learned")
+        command.wait_for(lambda: least_reward(command.out) > 7, "both policies to learn")
         command.process.terminate()
         finished = command.finish(20)
     assert finished.code == 143, finished.err

@@ -153,6 +153,9 @@ def _outcome(run: TrialRun, state: Any, code: int) -> TrialOutcome:
     found = {"frames": summary.get("frames", 0), "seconds": summary.get("wall_time_s", 0.0)}
     if value is None and state != "stopped":
         hint = "no episode has ended" if run.objective == "reward" else f"it has no {run.objective} to compare"
+        family, is_curve, _ = run.objective.partition("/")
+        if is_curve and (there := _scalars(run.directory / "metrics.jsonl", f"{family}/")):
+            hint += f", only {', '.join(there)}"
         hint += f" ({summary.get('exit_reason', 'no summary.json')})"
         message = f"The run ended in order, but {hint}. Use another name for the sweep, with longer runs."
         return TrialOutcome("failed", code, message=message, **found)
@@ -184,6 +187,16 @@ def _last_scalar(path: Path, tag: str) -> float | None:
                 if point.get(tag) is not None and point["policy_id"] == 0:
                     value = float(point[tag])
     return value
+
+
+def _scalars(path: Path, beginning: str) -> list[str]:
+    """Names of the curves that begin so."""
+    names: set[str] = set()
+    with contextlib.suppress(OSError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):
+                names |= {name for name in json.loads(line) if name.startswith(beginning)}
+    return sorted(names)
 
 
 def _summary(directory: Path) -> dict[str, Any] | None:

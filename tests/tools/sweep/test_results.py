@@ -73,7 +73,13 @@ def test_seeds_that_are_not_in_the_file_do_not_count_and_trials_without_some_com
 
 
 @pytest.mark.parametrize(
-    ("objective", "hint"), [("reward", "no episode has ended"), ("fps", "it has no fps to compare")]
+    ("objective", "hint"),
+    [
+        ("reward", "no episode has ended"),
+        ("fps", "it has no fps to compare"),
+        ("env/nope", "it has no env/nope to compare, only env/fuel, env/keys"),
+        ("eval/reward", "it has no eval/reward to compare"),
+    ],
 )
 def test_a_run_without_its_objective_has_failed_and_says_why(objective: str, hint: str, tmp_path: Path) -> None:
     run = TrialRun(0, 1, (), str(tmp_path), ".", objective, None)
@@ -81,6 +87,7 @@ def test_a_run_without_its_objective_has_failed_and_says_why(objective: str, hin
     run.directory.mkdir()
     summary = {"exit_code": 0, "exit_reason": "train_for_seconds reached", "frames": 5, "wall_time_s": 2.5}
     (run.directory / "summary.json").write_text(json.dumps(summary | {"policies": [{"reward": None}]}))
+    (run.directory / "metrics.jsonl").write_text('{"env/keys": 1, "lr": 2}\n{"env/fuel": 3}\n{"env/cut')
     outcome = ended_before(run)
     assert outcome is not None
     assert (outcome.state, outcome.value, outcome.frames, outcome.seconds) == ("failed", None, 5, 2.5)
