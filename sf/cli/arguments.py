@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
-from sf.cli.habits import SHORT_FLAG, foreign, in_another_flag, rewritten
+from sf.cli.habits import SHORT_FLAG, foreign, rewritten
 from sf.cli.short_help import show_help
 from sf.config.fields import alternatives, strip, typed_fields
 from sf.errors import ExitCode, UsageError
@@ -167,7 +167,7 @@ def _value_problems(name: str, hint: Any, values: Sequence[str]) -> Iterator[str
         yield f"--{name} takes one value, found {len(values)}: {' '.join(values)}. Put quotes around text with spaces."
     for value in values:
         if not any(_converts(strip(member)[0], value) for member in alternatives(plain)):
-            yield f"--{name}={value} must be {in_words(plain)}.{in_another_flag(name, value)}"
+            yield f"--{name}={value} must be {in_words(plain)}."
 
 
 def _converts(plain: Any, text: str) -> bool:

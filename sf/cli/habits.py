@@ -88,6 +88,8 @@ def rewritten(flags: Mapping[str, Any], arguments: Sequence[str], runs: str | No
         if not values and _is_boolean(hint):
             values = ["True"]
         values = [_ours(key, hint, each) for each in values]
+        if key == "objective" and "score" in flags and values and (values[0] + "/").startswith(("env/", "reward/")):
+            name = "--score"  # the loss of PPO has the other objectives
         found += [f"{name}={values[0]}"] if len(values) == 1 else [name, *values]
     return found + _named(flags, words, runs)
 
@@ -98,13 +100,6 @@ def foreign(name: str) -> str:
     if ours is None:
         return ""
     return f"It is called --{ours} here." if ours else "There is nothing of the kind here; see docs/migration."
-
-
-def in_another_flag(name: str, value: str) -> str:
-    """The flag that takes a value which this one refuses, as a sentence; empty where there is none."""
-    if name == "objective" and value.startswith("env/"):
-        return f" What --stop_at_reward and the best checkpoint look at is --score={value}."
-    return ""
 
 
 def _named(flags: Mapping[str, Any], words: Sequence[str], runs: str | None) -> list[str]:

@@ -79,9 +79,12 @@ def test_the_flags_that_are_typed_most(other: str, ours: str) -> None:
     assert len(OURS) >= 40
 
 
-def test_a_score_given_as_the_objective_is_answered_with_its_flag() -> None:
-    with pytest.raises(UsageError, match=r"must be ppo or .* look at is --score=env/success\.$"):
-        config("--objective=env/success")
+@pytest.mark.parametrize("words", [["--objective=env/success"], ["--objective", "env/success"], ["--objective=reward"]])
+def test_what_a_run_is_to_raise_may_be_called_its_objective(words: list[str]) -> None:
+    assert config(*words).run.score == words[-1].rpartition("=")[2]
+    assert config(*words, "--objective=decoupled").learner.objective == "decoupled"
+    with pytest.raises(UsageError, match="--score is given twice"):
+        config(*words, "--score=env/keys")
 
 
 def test_films_have_a_flag() -> None:
