@@ -22,7 +22,6 @@ rollout-0 ◄── slot free, weights ─────── learner-0
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,28 +29,25 @@ from typing import Any
 import numpy as np
 
 from sf.config import Config
-from sf.config.pbt_space import env_arguments
 from sf.envs import EnvSource
 from sf.inference.bells import InferenceBells
 from sf.machine.cores import Compute, usable_cores
-from sf.machine.limits import ensure_file_size, ensure_room_for_processes
+from sf.machine.limits import ensure_file_size
 from sf.machine.rank import ALONE, Rank
 from sf.plugins import Sent, plugins_to_send
 from sf.rollout.bells import RolloutBells
+from sf.run.allocation import make_arena, room_on_device
 from sf.run.topology import Sizes
-from sf.shared.arena import Arena, Array, Field
-from sf.shared.context import EvaluatorLinks, FieldsOnDevice, LearnerLinks, RunContext
+from sf.shared.arena import Arena, Array
+from sf.shared.context import EvaluatorLinks, LearnerLinks, RunContext
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
 from sf.shared.doorbell import Doorbell
-from sf.shared.env_arguments import ENV_ARGUMENTS, env_argument_fields
-from sf.shared.exchange import exchange_fields
 from sf.shared.fields import StoredField
-from sf.shared.leaving import Leaving, leaving_fields
-from sf.shared.matches import match_fields
+from sf.shared.leaving import Leaving
 from sf.shared.progress import Phase
-from sf.shared.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, record_fields
+from sf.shared.records import BEGAN_S, LEARNER_COUNTERS
 from sf.shared.role import RoleSpec
-from sf.shared.slots import Slots, slot_fields, slot_memory
+from sf.shared.slots import Slots
 from sf.shared.topology import Topology
 from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
@@ -365,9 +361,9 @@ def wire(
             topology,
             info,
             seed,
-            _arena(config, sizes, info, extra_fields, in_tensors),
+            make_arena(config, sizes, info, extra_fields, in_tensors),
             rank,
-            _tensors(topology, info, extra_fields) if in_tensors else None,
+            room_on_device(topology, info, extra_fields) if in_tensors else None,
         ),
         sizes=sizes,
         weights=[PublishedWeights() for _ in policies],
@@ -389,36 +385,3 @@ def wire(
         specs += [wires.rollout(i) for i in workers]
     specs += [wires.evaluator()] if config.evaluation.eval_every_steps > 0 else []
     return wires.shared(controls), specs
-
-
-def _tensors(topology: Topology, info: EnvInfo, extra_fields: Mapping[str, StoredField] | None) -> FieldsOnDevice:
-    from sf.tensors.fields import TensorFields  # with torch
-
-    return TensorFields(topology, slot_fields(info, topology.memory_size) | dict(extra_fields or {}))
-
-
-def _arena(
-    config: Config,
-    sizes: Sizes,
-    info: EnvInfo,
-    extra_fields: Mapping[str, StoredField] | None,
-    in_tensors: bool = False,
-) -> Arena:
-    topology = sizes.topology
-    num_policies, num_inference = topology.num_policies, topology.num_policies * topology.inference_per_policy
-    fields = slot_memory(topology, info, extra_fields, in_tensors)
-    fields |= record_fields(topology.num_workers, num_inference, num_policies, topology.num_learners)
-    fields |= exchange_fields(num_policies, topology.num_learners) | leaving_fields()
-    if config.self_play.self_play:
-        fields |= match_fields(topology.num_workers)
-    if names := env_arguments(config):
-        fields |= env_argument_fields(num_policies, names)
-    others = 0
-    if not config.run.serial_mode:
-        others = ensure_room_for_processes(sizes.num_with_torch, topology.num_workers, sizes.num_further_threads)
-    fields |= {"run_state": Field((1,), "int64"), BEGAN_S: Field((1,), "float64", math.nan)}
-    arena = Arena(fields, others=others)
-    mark_lag_unknown(arena)
-    if names:
-        arena[ENV_ARGUMENTS][:] = [float(config.run.env_arguments[name]) for name in names]
-    return arena
