@@ -17,7 +17,7 @@ from sf.output import open_closed_streams
 VERSION = "--version"
 
 
-def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None) -> int:
+def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code, also after an exception or when the reader of its output has gone.
 
     Args:

@@ -25,7 +25,7 @@ def interrupt_after(owner, name):
         return result
     setattr(owner, name, interrupted)
 
-def look():
+def look(_):
     early_signals()
     interrupt_after(PLACE)
     return in_disposable_child(time.sleep, 1000, timeout_s=1000, what="A look")
@@ -44,7 +44,7 @@ from sf.processes.child import Child
 from sf.processes import disposable
 from sf.cli.command import run_command
 
-def look():
+def look(_):
     Child.kill = psutil.Process.kill = os.killpg = lambda *_: None
     disposable.KILL_GRACE_S = 1.0
     return disposable.in_disposable_child(time.sleep, 1000, timeout_s=1.0, what="A look")

@@ -346,7 +346,7 @@ def test_fault_e4_signal_that_was_lost_while_preparing_leaves_no_traceback() -> 
 
 def test_fault_e4_signal_in_generated_code_ends_with_the_exit_code(tmp_path: Path) -> None:
     """Python notes a KeyboardInterrupt that leaves text given to exec(), which dataclasses and named tuples use."""
-    text = "from sf.cli.command import run_command; exit(run_command(lambda: exec('raise KeyboardInterrupt')))"
+    text = "from sf.cli.command import run_command; exit(run_command(lambda _: exec('raise KeyboardInterrupt')))"
     (tmp_path / "interrupted.py").write_text(text)
     command = [sys.executable, "-m", "interrupted"]
     assert subprocess.run(command, cwd=tmp_path, timeout=60).returncode == 130
