@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from sf.errors import EnvError
@@ -37,6 +38,13 @@ class FromTorchVector:
             raise EnvError(
                 f"{type(env).__name__} has no {', '.join(missing)}, expected {', '.join(MEMBERS)} of a vector "
                 "environment of Gymnasium."
+            )
+        mode = getattr(env, "metadata", {}).get("autoreset_mode", AutoresetMode.SAME_STEP)
+        if AutoresetMode(mode) is not AutoresetMode.SAME_STEP:
+            raise EnvError(
+                f"{type(env).__name__} has autoreset_mode={mode}, expected {AutoresetMode.SAME_STEP}, in which an "
+                "episode begins in the step that ends the last one. gymnasium.make_vec takes it as "
+                "vector_kwargs={'autoreset_mode': AutoresetMode.SAME_STEP}."
             )
         self._env, self.num_envs = env, int(env.num_envs)
         self.observation_space, self.action_space = env.single_observation_space, env.single_action_space

@@ -243,19 +243,22 @@ def _sizes(config: Config, info: EnvInfo) -> list[str]:
     """Sizes that depend on the number of agents; row A11 of the policy-lag contract."""
     rollout, learner, policies = config.rollout, config.learner, config.num_shares
     ratio = sync_ratio(config, info.num_agents)
-    if config.run.async_rl or ratio.denominator == 1:
+    if (config.run.async_rl and not config.overlaps) or ratio.denominator == 1:
         return []
     samples, per_round = samples_per_iteration(config), samples_per_round(config, info.num_agents)
     agents = f" x {info.num_agents} agents" if info.num_agents > 1 else ""
     share = f" / num_policies={policies}" if policies > 1 else ""
     fitting = per_round / learner.num_minibatches
     advice = f"use --batch_size={fitting}" if fitting.denominator == 1 else "change --num_batches_per_epoch"
+    mode, other = "Synchronous mode trains", "collect asynchronously with --async_rl=True"
+    if config.overlaps:
+        mode, other = "Here a simulator in tensors trains", "use --vectorization=native"
     return [
         f"batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_batches_per_epoch} = {samples} "
         f"transitions in a training iteration, but num_workers={rollout.num_workers} x num_envs_per_worker="
         f"{rollout.num_envs_per_worker}{agents} x rollout={rollout.steps}{share} = {float(per_round):.10g} in a "
-        f"sampling round, a ratio of {float(ratio):.6g}. Synchronous mode trains on 1, 2, 3, ... whole rounds: "
-        f"{advice}, or collect asynchronously with --async_rl=True."
+        f"sampling round, a ratio of {float(ratio):.6g}. {mode} on 1, 2, 3, ... whole rounds: "
+        f"{advice}, or {other}."
     ]
 
 

@@ -92,8 +92,8 @@ class CheckedTensors:
         result: Any = self.env.step(actions)
         if not isinstance(result, tuple) or len(result) != 5:
             raise EnvError(
-                f"{self.name} returned {_named(result)} from step, expected (observations, rewards, terminated, "
-                "truncated, extras)."
+                f"{self.name} returned {_named(result)} from step, expected a tuple of five: (observations, rewards, "
+                "terminated, truncated, extras)."
             )
         seen, *columns, extras = result
         observations = self._seen(seen, "step")
@@ -132,13 +132,14 @@ class CheckedTensors:
         """Where the simulator is, name to tensor; None if it cannot say."""
         if not isinstance(self.env, SavesItsState):
             return None
-        state: Any = self.env.save_state()
+        with blamed_on(self.name, "save_state"):
+            state: Any = self.env.save_state()
         if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
             raise EnvError(f"{self.name} returned something else from save_state than a dict of name to torch.Tensor.")
         return state
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Brings the simulator back.
+    def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Brings the simulator back, whose observations were on a device.
 
         Raises:
             EnvError: it cannot be brought back, or raises.
@@ -147,6 +148,7 @@ class CheckedTensors:
             raise EnvError(f"{self.name} has no save_state() and restore_state(state) any more.")
         with blamed_on(self.name, "restore_state"):
             self.env.restore_state(state)
+        self.device = device
 
     def tell_of_no_finals(self) -> None:
         """Says what the value at a time limit is where no final observation comes."""
@@ -171,12 +173,13 @@ class CheckedTensors:
         return checked
 
     def _checked(self, value: Any, what: str, space: Any = None) -> Any:
-        if isinstance(value, Mapping):
-            parts = getattr(space, "spaces", {})
+        parts = getattr(space, "spaces", None)
+        if isinstance(value, Mapping) and parts is not None:
             return {key: self._checked(part, f"{what}, key {key!r},", parts.get(key)) for key, part in value.items()}
         num_envs = self.env.num_envs
-        if not isinstance(value, Tensor):
-            raise EnvError(f"{self.name} returned {what} {_named(value)}, expected a torch.Tensor.")
+        if parts is not None or not isinstance(value, Tensor):
+            expected = "a torch.Tensor" if parts is None else f"a dict with {', '.join(map(repr, parts))}"
+            raise EnvError(f"{self.name} returned {what} {_named(value)}, expected {expected}.")
         if value.ndim == 0 or len(value) != num_envs:
             raise EnvError(
                 f"{self.name} returned {what} {_named(value)}, expected a first dimension of num_envs={num_envs}."

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sf.console import Console
-from sf.errors import EnvError
+from sf.errors import EnvError, SfError
 from sf.learner.saving import RESUME_POINT, Saver
 from sf.learner.worker import Learner
 from sf.shared.arena import Arena, Array
@@ -103,7 +103,11 @@ def _fields(arena: Arena) -> list[str]:
 
 
 def _resume_point(roles: Sequence[Role], arena: Arena) -> dict[str, Tensor]:
-    states = [role.state() for role in roles]
+    try:
+        states = [role.state() for role in roles]
+    except SfError as error:  # the policy is saved without it
+        Console().line(f"Warning: {error} A resumed run begins new episodes.")
+        return {}
     if None in states:
         return {}
     fields = {f"{RESUME_POINT}{name}": torch.from_numpy(arena[name].copy()) for name in _fields(arena)}

@@ -14,7 +14,7 @@ from sf.machine.kernel import is_linux
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators, marked
 from sf.processes.telling import told_if_slow
-from sf.run.threads import STOP_S, RoleThread
+from sf.run.threads import RoleThread
 from sf.run.wiring import Shared
 from sf.shared.role import Role, RoleSpec
 
@@ -48,7 +48,7 @@ class SerialRoles:
         for role in roles:
             role.tell = self.messages.append
         self._in_turn = [role for spec, role in zip(specs, roles, strict=True) if not spec.has_thread]
-        self._threads = [RoleThread(spec.name, self.roles[spec.name]) for spec in specs if spec.has_thread]
+        self._threads = [RoleThread(spec, self.roles[spec.name]) for spec in specs if spec.has_thread]
 
     def _build(self, specs: Sequence[RoleSpec]) -> list[Role]:
         import torch  # which a supervisor of processes does without
@@ -108,14 +108,15 @@ class SerialRoles:
         """Ends the roles in order; none is skipped because another one fails."""
         problems = []
         for thread in self._threads:
-            if not thread.stop():
-                problems.append(f"{thread.name} has not come back from its step within {STOP_S:g} s.")
-                del self.roles[thread.name]
+            thread.tell_to_stop()  # and be waited for when the policy is saved
         if self._at_work is not None:
             from sf.run.resume_point import drop_half_done
 
             drop_half_done(self.roles, self._at_work)
+        in_threads = {thread.spec.name: thread for thread in self._threads}
         for name, role in self.roles.items():
+            if name in in_threads and not in_threads[name].has_stopped():
+                continue
             try:
                 role.close()
             except Exception as error:

@@ -133,7 +133,8 @@ def _number_of_size(size: int, config: Config, samples: Fraction) -> int:
 
     def fits(number: int) -> bool:
         dataset = Fraction(number * size)
-        return dataset % rollout == 0 and (config.run.async_rl or dataset % samples == 0)
+        needs_rounds = not config.run.async_rl or config.overlaps
+        return dataset % rollout == 0 and not (needs_rounds and dataset % samples)
 
     numbers = sorted(range(1, max(2 * nearest, rollout) + 1), key=lambda number: abs(number * size - samples))
     return next(filter(fits, numbers), nearest)

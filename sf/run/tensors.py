@@ -26,8 +26,9 @@ def with_tensors(config: Config, info: EnvInfo, rank_is_alone: bool) -> Config:
             return config
         raise ConfigError(
             [
-                "vectorization=tensors steps, acts and learns in turn in one process, for one policy. "
-                f"{' and '.join(obstacles)} does not fit. Leave it out, or use --vectorization=native."
+                "vectorization=tensors steps, acts and learns in one process, for one policy. "
+                f"{' and '.join(obstacles)} does not fit. Leave it out, or use --vectorization="
+                f"{'none' if config.faults.on_nonfinite == 'drop' else 'native'}."
             ]
         )
     rollout, inference = config.rollout, config.inference

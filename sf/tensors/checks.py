@@ -92,7 +92,7 @@ def _true(flags: Mapping[str, Tensor]) -> list[str]:
     return [name for name, is_true in zip(flags, values, strict=True) if is_true]
 
 
-def as_leaf(env_id: str, observations: Any, leaf: LeafSpec, there: Tensor) -> Tensor:
+def as_leaf(env_id: str, observations: Any, leaf: LeafSpec, there: Tensor, what: str = "an observation") -> Tensor:
     """A leaf of what a simulator has returned, which fits `there`.
 
     Raises:
@@ -101,7 +101,7 @@ def as_leaf(env_id: str, observations: Any, leaf: LeafSpec, there: Tensor) -> Te
     value: Tensor = leaf_value(observations, leaf) if leaf.path else observations
     if value.shape != there.shape or not torch.can_cast(value.dtype, there.dtype):
         raise EnvError(
-            f"{env_id} returned an observation {leaf.name!r} {str(value.dtype).removeprefix('torch.')}"
+            f"{env_id} returned {what} {leaf.name!r} {str(value.dtype).removeprefix('torch.')}"
             f"{list(value.shape)}, expected {str(there.dtype).removeprefix('torch.')}{list(there.shape)}."
         )
     return value

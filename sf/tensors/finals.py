@@ -59,7 +59,7 @@ class TrajectoryFinals:
             if key == ACTION_MASK and isinstance(final, Mapping) and ACTION_MASK not in final:
                 there.fill_(1)  # nothing is chosen any more
                 continue
-            there.copy_(as_leaf(self._env_id, final, leaf, there), non_blocking=True)
+            there.copy_(as_leaf(self._env_id, final, leaf, there, "a final observation"), non_blocking=True)
 
     def of_cut_episodes(self, truncated: Tensor) -> Iterator[tuple[Tensor, Tensor, dict[str, Tensor]]]:
         """Steps, rows and observations, at most `rows` at once; nothing where the simulator gives none.

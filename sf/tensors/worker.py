@@ -133,11 +133,11 @@ class TensorWorker:
         """
         self._acting.lap("wait")
         with torch.no_grad(), self._queue():
-            if self._version == NOTHING_PUBLISHED and not self._refresh_weights():
-                return False
+            has_weights = self._version != NOTHING_PUBLISHED or self._refresh_weights()
             last = self._rollout
-            if self._slot is None:
-                if not self._begin():
+            if not has_weights or self._slot is None:
+                if not has_weights or not self._begin():
+                    self.record.progress.enter(Phase.WAIT)
                     return False
                 # What follows an iteration must not depend on the clock: the session looks before episodes are told.
                 last -= 1
@@ -168,6 +168,7 @@ class TensorWorker:
         return {name: getattr(self, f"_{name}") for name in PLAIN} | {
             "device": self.device.type,
             "simulator": simulator,
+            "simulator_device": str(self._tensors.device),
             "fields": self._fields,
             "memory": self._memory,
             "memories": self._memories,
@@ -188,7 +189,7 @@ class TensorWorker:
         fields = state["fields"]
         if state["device"] != self.device.type or _shapes(fields) != _shapes(self._fields):
             raise EnvError(f"{self._env_id} was on another device before, or had trajectories of another shape.")
-        self._tensors.load_state(state["simulator"])
+        self._tensors.load_state(state["simulator"], torch.device(state["simulator_device"]))
         for name, room in fields.items():
             self._fields[name].copy_(room)
         for name in PLAIN:
@@ -215,6 +216,7 @@ class TensorWorker:
             self.record.progress.enter(Phase.RESET)
             with blamed_on(self._env_id, "reset"):
                 first = self._tensors.reset(self._seed)
+            self._tensors.state()  # so that a wrong one is told now, and not when the first checkpoint needs it
             self._write(slot, 0, first)
             slots.is_new[slot] = True
         else:

@@ -129,7 +129,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rewards": ({"rewards": torch.zeros(2, 1)}, "rewards torch.float32[2, 1] from step, expected [2]"),
     "flags": ({"truncated": torch.zeros(2)}, "truncated"),
     "extras": ({"extras": None}, "extras of type NoneType from step, expected a dict"),
-    "tuple": ({"result": (torch.zeros(2, 1), torch.zeros(2))}, "of type tuple from step, expected (observations, rew"),
+    "tuple": (
+        {"result": (torch.zeros(2, 1), torch.zeros(2))},
+        "of type tuple from step, expected a tuple of five: (observations, rew",
+    ),
     "metrics": ({"extras": {"metrics": {"a/sum": torch.zeros(3)}}}, "metric 'a/sum' from step"),
     "final": ({"extras": {"final_observations": torch.zeros(1, 1)}}, "extras['final_observations']"),
 }
@@ -156,6 +159,10 @@ def test_what_is_no_simulator_is_refused() -> None:
         FromVecEnv(object())
     with pytest.raises(EnvError, match="object has no num_envs, single_observation_space, single_action_space, reset"):
         FromTorchVector(object())
+    with pytest.raises(
+        EnvError, match=r"has autoreset_mode=AutoresetMode\.NEXT_STEP, expected AutoresetMode\.SAME_STEP"
+    ):
+        FromTorchVector(gymnasium.make_vec("CartPole-v1", 2))
 
 
 def test_carts_are_those_of_gymnasium() -> None:

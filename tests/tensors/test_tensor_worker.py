@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig
+from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig, check, samples_per_iteration
 from sf.envs.registry import register_env
 from sf.errors import ConfigError, EnvError, ExitCode
 from sf.run.resume_point import build_where_it_was
+from sf.run.sizes import resolve
 from sf.run.tensors import with_tensors
 from sf.shared.slots import SlotState
 from tests.envs.test_tensors import Counting
@@ -112,6 +115,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "shape": ({"observations": torch.zeros(ROWS, 2)}, r"'obs' float32\[4, 2\], expected float32\[4, 1\]"),
     "flags": ({"truncated": torch.zeros(ROWS)}, r"truncated torch.float32\[4\] from step, expected bool\[4\]"),
     "rows": ({"rewards": torch.zeros(2)}, "expected a first dimension of num_envs=4"),
+    "dict": ({"observations": {"a": torch.zeros(ROWS, 1)}}, "from step of type dict, expected a torch.Tensor"),
+    "dicts": ({"extras": {"final_observations": {"a": torch.zeros(ROWS, 1)}}}, "of type dict, expected a torch.Tensor"),
+    "final shape": (
+        {"extras": {"final_observations": torch.zeros(ROWS, 2)}},
+        r"a final observation 'obs' float32\[4, 2\], expected float32\[4, 1\]",
+    ),
+    "result": ({"result": (1, 2, 3)}, "of type tuple from step, expected a tuple of five"),
 }
 
 
@@ -131,10 +141,17 @@ class Choosing(Counting):
     observation_space = spaces.Dict({"kind": spaces.Discrete(3), "action_mask": spaces.Box(0, 1, (2,), np.int8)})
 
     def __init__(
-        self, num_envs: int, kind: int = 2, legal: int = 1, dtype: str = "int64", final: int = 1, others: int = 9
+        self,
+        num_envs: int,
+        kind: int = 2,
+        legal: int = 1,
+        dtype: str = "int64",
+        final: int = 1,
+        others: int = 9,
+        plain: bool = False,
     ) -> None:
         super().__init__(num_envs)
-        self._final_kind, self._other_kind = final, others
+        self._final_kind, self._other_kind, self._is_plain = final, others, plain
         self._kind = torch.full((num_envs,), kind, dtype=getattr(torch, dtype))
         self._mask = torch.full((num_envs, 2), legal, dtype=torch.int8)
 
@@ -145,6 +162,8 @@ class Choosing(Counting):
     def step(self, actions: torch.Tensor) -> Any:
         _, *columns, extras = super().step(actions)
         seen = {"kind": self._kind, "action_mask": self._mask}
+        if self._is_plain:
+            return self._kind, *columns, extras
         final = torch.where(columns[2], self._final_kind, self._other_kind)  # of others it says what it likes
         return seen, *columns, extras | {"final_observations": {"kind": final}}
 
@@ -159,6 +178,7 @@ register_env("test/Choosing", make_tensors=Choosing)
         ('{"legal": 0}', "an action_mask that forbids every choice"),
         ('{"final": 3}', "an observation 'kind' outside of categories 0 to 2"),
         ('{"dtype": "float32"}', r"'kind' float32\[4\], expected int64\[4\]"),
+        ('{"plain": true}', r"from step torch.int64\[4\], expected a dict with 'action_mask', 'kind'"),
     ],
 )
 def test_categories_and_masks_are_looked_at(tmp_path: Path, kwargs: str, message: str) -> None:
@@ -240,11 +260,17 @@ def test_whole_run_that_overlaps_is_at_most_one_dataset_behind(tmp_path: Path) -
 
 
 class Failing(Counting):
-    """Raises in its third step."""
+    """Raises in its third step, or hangs there."""
+
+    def __init__(self, num_envs: int, hangs: bool = False) -> None:
+        super().__init__(num_envs)
+        self._hangs = hangs
 
     def step(self, actions: torch.Tensor) -> Any:
-        if self._total == 2:
-            raise ValueError("the third step")
+        if self.num_envs == ROWS and self._total == 2:
+            if not self._hangs:
+                raise ValueError("the third step")
+            time.sleep(1000)
         return super().step(actions)
 
 
@@ -257,6 +283,30 @@ def test_what_a_thread_raises_ends_the_run(tmp_path: Path) -> None:
     ended = run(tmp_path, "--env=tests.tensors.test_tensor_worker:Failing", *line)
     assert ended.code == ExitCode.ENVIRONMENT
     assert "ValueError: the third step" in ended.err
+
+
+def test_a_thread_that_hangs_ends_the_run_with_its_stacks(tmp_path: Path) -> None:
+    line = "--vectorization=tensors", "--num_envs_per_worker=4", "--rollout=4", "--env_step_timeout=1", *A2C
+    hangs = "--env=tests.tensors.test_tensor_worker:Failing", '--env_kwargs={"hangs": true}'
+    ended = run(tmp_path, *hangs, *line)
+    assert ended.code == ExitCode.ENVIRONMENT
+    assert "rollout-0 took longer than 1 s to step environment 0 (--env_step_timeout). It is a thread" in ended.err
+    assert "in step" in ended.err
+    assert any((tmp_path / "train_dir/default_experiment/checkpoint_p0").glob("checkpoint_*"))
+
+
+def test_datasets_of_threads_are_whole_rounds() -> None:
+    """Else a part of a slot would wait for the next dataset, and the lag would have no bound."""
+    rollout = RolloutConfig(vectorization="tensors", num_envs_per_worker=100, rollout=32)
+    asked = Config(RunConfig(env="x"), rollout, learner=LearnerConfig(batch_size=512, num_epochs=1))
+    chosen = resolve(with_tensors(asked, env_info(), rank_is_alone=True), env_info(), cores=2)
+    assert chosen.overlaps
+    assert samples_per_iteration(chosen) % 3200 == 0
+    none_fits = replace(chosen, learner=replace(chosen.learner, batch_size=512, num_batches_per_epoch=6))
+    with pytest.raises(
+        ConfigError, match=r"Here a simulator in tensors trains on 1, 2, 3, \.\.\. whole rounds: .*native"
+    ):
+        check(none_fits, env_info())
 
 
 class Saving(Counting):
@@ -318,10 +368,25 @@ def test_a_simulator_that_saves_its_state_goes_on_bit_for_bit(tmp_path: Path, en
 def test_a_state_that_is_no_dict_of_tensors_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: Any
 ) -> None:
-    worker, _, _ = filled(lab_of(tmp_path, "test/Saving"))
+    """Before anything is sampled."""
     monkeypatch.setattr(Saving, "saved", saved)
     with pytest.raises(EnvError, match=r"something else from save_state than a dict of name to torch\.Tensor"):
-        worker.state()
+        filled(lab_of(tmp_path, "test/Saving"))
+
+
+def test_a_state_that_cannot_be_saved_later_on_costs_no_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lab = lab_of(tmp_path, "test/Saving")
+    roles: list[Any] = list(build_where_it_was(lab.specs, lab.shared.arena))
+    for role in roles:
+        role.tell = lab.told.append
+    step_until(roles, lambda: roles[0].record["iterations"] >= 2)
+    monkeypatch.setattr(Saving, "save_state", lambda simulator: {"counts": simulator.__dict__["nothing"]})
+    for role in roles:
+        role.close()
+    assert "Warning: test/Saving raised KeyError in save_state." in capfd.readouterr().out
+    assert any((tmp_path / "default_experiment" / "checkpoint_p0").glob("checkpoint_*"))
 
 
 def test_a_state_that_does_not_fit_begins_new_episodes(
@@ -351,6 +416,15 @@ def test_whole_run_in_tensors_on_another_device(tmp_path: Path) -> None:
     assert finished.code == 0, finished.err
     assert "sf/Carts-v0 is stepped, acted in and learned from on elsewhere:0, by one process" in finished.out
     assert summary_of(tmp_path)["frames"] >= 3000
+    resumed = run(tmp_path, *line, "--train_for_env_steps=6000", python_path=site)
+    assert resumed.code == 0, resumed.err
+    assert summary_of(tmp_path)["frames"] >= 6000
+    assert "begin new episodes" not in resumed.out
+    at_once = run(
+        tmp_path, *line, "--vectorization=tensors", "--experiment=two", "--train_for_env_steps=3000", python_path=site
+    )
+    assert at_once.code == 0, at_once.err
+    assert "on elsewhere:0, by two threads" in at_once.out
 
 
 def test_seeds_repeat_a_run_in_tensors(tmp_path: Path) -> None:

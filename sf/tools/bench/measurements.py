@@ -97,6 +97,8 @@ def _prepared(config: Config) -> Prepared:
     Raises:
         UsageError: it has one role for acting and stepping.
     """
+    if config.rollout.vectorization == "auto" and config.run.serial_mode:
+        config = replace(config, rollout=replace(config.rollout, vectorization="native"))
     prepared = prepare(config)
     if prepared.config.rollout.vectorization == "tensors":
         raise UsageError(
