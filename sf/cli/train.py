@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import re
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING
 
 from sf.cli.command import run_command
 from sf.errors import ExitCode
+from sf.machine.cores import usable_cores
+from sf.machine.kernel import is_linux
+from sf.processes.spare import ENVIRONMENTS, NETWORKS, Spares
 
 if TYPE_CHECKING:
     from sf.config import Config, RunConfig
@@ -36,6 +40,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(arguments: Sequence[str]) -> int:
+    spares = Spares()
+    with contextlib.closing(spares):
+        if may_have_processes(arguments):
+            spares.start(NETWORKS)
+            spares.start(ENVIRONMENTS)
+        return _train_with(spares, arguments)
+
+
+def may_have_processes(arguments: Sequence[str]) -> bool:
+    """Whether these arguments may start a run of several processes, as far as a look at the words tells."""
+    elsewhere = "--help", "-h", "--env=?", "--serial_mode", "--serial-mode"
+    return is_linux() and usable_cores() > 1 and not any(word.startswith(elsewhere) for word in arguments)
+
+
+def _train_with(spares: Spares, arguments: Sequence[str]) -> int:
     from sf.config import check
     from sf.console import spoken_for
 
@@ -45,7 +64,7 @@ def _train(arguments: Sequence[str]) -> int:
     from sf.run.supervisor import train
 
     set_title("train")
-    code, _ = train(config)
+    code, _ = train(config, spares=spares)
     if not spoken_for() and code in (ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM, ExitCode.REQUEUE):
         print(_next_steps(config.run, config.model.encoder))
     return code

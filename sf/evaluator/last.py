@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sf.console import Console
 from sf.errors import SfError
 from sf.machine.kernel import is_linux
+from sf.processes.child import Begin, spawned
 from sf.processes.disposable import DisposableChild, in_disposable_child
 from sf.processes.signals import Signals
 from sf.shared.role import RoleSpec
@@ -25,19 +26,20 @@ LAST_S = 60.0
 """The longest that a run waits for each; sf-eval and sf-enjoy have no limit."""
 
 
-def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
+def evaluate_last(spec: RoleSpec, signals: Signals, begin: Begin = spawned) -> list[Any]:
     """The evaluation of the last policy; nothing if it fails, takes too long, or a signal cuts it short.
 
     Args:
         spec: of the evaluator, which has ended.
         signals: those that arrive from now on skip the evaluation.
+        begin: starts the process.
     """
-    return _in_time(_EVALUATION, spec, signals)
+    return _in_time(_EVALUATION, spec, signals, begin)
 
 
-def film_last(spec: RoleSpec, signals: Signals) -> None:
+def film_last(spec: RoleSpec, signals: Signals, begin: Begin = spawned) -> None:
     """A film of the last policy, under the same conditions."""
-    _in_time(_FILM, spec, signals)
+    _in_time(_FILM, spec, signals, begin)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class _Work:
     """The command that does the same later."""
 
 
-def _in_time(work: _Work, spec: RoleSpec, signals: Signals) -> list[Any]:
+def _in_time(work: _Work, spec: RoleSpec, signals: Signals, begin: Begin) -> list[Any]:
     console, num_signals = Console(), len(signals.received)
     limit = f", for {LAST_S:.0f} s at most; a signal skips it" if is_linux() else ""
     console.line(f"{work.begins}{limit}.")
@@ -61,7 +63,7 @@ def _in_time(work: _Work, spec: RoleSpec, signals: Signals) -> list[Any]:
     try:
         if not is_linux():
             return in_disposable_child(work.function, spec, what=work.what)
-        child = DisposableChild(work.what, work.function, spec)
+        child = DisposableChild(work.what, work.function, spec, begin=begin)
         while (left_s := deadline - time.monotonic()) > 0 and len(signals.received) == num_signals:
             if set(child.waitables()) & set(connection.wait([*child.waitables(), signals.fileno()], timeout=left_s)):
                 messages: list[Any] = child.result()

@@ -22,7 +22,7 @@ from sf.plans.mailbox import Key, PlanAnswer, Published
 from sf.plans.wiring import Wired
 from sf.policy.nests import map_leaves
 from sf.processes.child import spawned
-from sf.processes.fork_server import ForkServer
+from sf.processes.servers import ForkServers
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
 from sf.run.children import Processes
@@ -267,8 +267,8 @@ class LocalFragments(Fragments):
         self._roles = []
 
 
-class NoForkServer(ForkServer):
-    """Processes with environments are never forked, and a plan has no others."""
+class NoForkServers(ForkServers):
+    """The workers of a plan are programs of their own, and a plan has no other processes."""
 
     def start(self) -> None:
         """Only what keeps watch over their processes."""
@@ -288,7 +288,7 @@ class RemoteFragments(Fragments):
         super().__init__(wired)
         self._own_signals = Signals(second_one_exits=False, parent=None) if signals is None else None
         self._signals: Signals = signals or self._own_signals  # type: ignore[assignment]  # one of them is there
-        self._fork_server = NoForkServer()
+        self._servers = NoForkServers()
         self.processes: Processes | None = None
 
     def start(self) -> None:
@@ -300,7 +300,7 @@ class RemoteFragments(Fragments):
         if self.processes is not None:
             return
         begin = partial(spawned, imports_script=False)  # functions and classes of the script are sent as they are
-        self.processes = Processes(self.wired.shared, self.wired.config.faults, self._fork_server, begin)
+        self.processes = Processes(self.wired.shared, self.wired.config.faults, self._servers, begin)
         self.processes.start(self.wired.specs)
         while not self.processes.is_ready:
             self.processes.advance(LOOK_S, self._signals)
@@ -335,7 +335,7 @@ class RemoteFragments(Fragments):
             return
         processes, self.processes = self.processes, None
         problems = processes.stop(self._signals)
-        self._fork_server.__exit__(None, None, None)  # ends what keeps watch
+        self._servers.__exit__(None, None, None)  # ends what keeps watch
         if self._own_signals is not None:
             self._own_signals.close()
         if problems:

@@ -31,6 +31,7 @@ from sf.machine.limits import ensure_file_size
 from sf.processes.failures import Failure, how_it_ended
 from sf.processes.process import ChildJob, Ready
 from sf.processes.simulators import Simulators, starting
+from sf.processes.spare import Spare
 
 STATUS_GRACE_S = 1.0
 """Time for the fork server to tell the exit code of a child that has ended."""
@@ -59,6 +60,10 @@ class Begun(NamedTuple):
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             return os.waitstatus_to_exitcode(status) if pid else None
         return None
+
+
+Begin = Callable[[ChildJob], Begun]
+"""Starts the process of a job."""
 
 
 def is_our_command() -> bool:
@@ -128,6 +133,15 @@ def spawned(job: ChildJob, imports_script: bool = True) -> Begun:
         return Begun(util.spawnv_passfds(os.fsencode(spawn.get_executable()), command, passed))
 
 
+def handed_to(spare: Spare, job: ChildJob) -> Begun:
+    """Has a Python that waits for it do a job, which needs nothing of the script of the user."""
+    with Packed(job, is_forked=True, imports_script=False) as packed:
+        tracker = resource_tracker.getfd()
+        assert tracker is not None
+        spare.hand_over([packed.file, tracker, *packed.descriptors])
+    return Begun(spare.pid)
+
+
 class Child:
     """One process, from its start to its reaping, and its reports so far."""
 
@@ -139,7 +153,7 @@ class Child:
         simulators: Simulators,
         incarnation: int = 0,
         leads_group: bool = False,
-        begin: Callable[[ChildJob], Begun] = spawned,
+        begin: Begin = spawned,
     ) -> None:
         """Starts it.
 
@@ -222,8 +236,8 @@ class Child:
         """Kills what it has started, and takes note of its exit code; it has ended, or not even the kernel ends it."""
         if not self.has_ended(timeout_s):
             self._simulators.unkillable.add(self.pid)
-        self._simulators.end_of(self.pid, self._mark)
         assert self._begun is not None
+        self._simulators.end_of(self.pid, self._mark, is_reaped=self._begun.status is not None)
         self.exit_code = self._begun.exit_code()
         self.reports.close()
         os.close(self.pidfd)

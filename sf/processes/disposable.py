@@ -13,11 +13,12 @@ from sf.errors import EnvError, SfError, UsageError
 from sf.machine.kernel import is_linux
 from sf.machine.limits import refusals_told
 from sf.processes.calls import Calls
-from sf.processes.child import KILL_GRACE_S, Child
+from sf.processes.child import KILL_GRACE_S, Begin, Child, spawned
 from sf.processes.failures import as_exception, failure_of, how_it_ended
-from sf.processes.process import NOT_GUARDED, STACKS_SIGNAL
+from sf.processes.process import NOT_GUARDED
 from sf.processes.simulators import Simulators
 from sf.processes.telling import LOOK_S, Pace
+from sf.processes.ties import STACKS_SIGNAL
 
 LAST_STEPS_S = 1.0
 """Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""
@@ -44,13 +45,20 @@ class DisposableChild:
     """A child that calls one function, and the watch over processes that it starts."""
 
     @refusals_told()
-    def __init__(self, name: str, function: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        begin: Begin = spawned,
+    ) -> None:
         """Starts at once.
 
         Args:
             name: for messages.
             function: at the top level of a module, like everything it is given.
             arguments: of the function.
+            begin: starts the process.
 
         Raises:
             ResourceError: the kernel has nothing left for it.
@@ -58,7 +66,9 @@ class DisposableChild:
         self._name, self._is_over = name, False
         self._simulators = Simulators()
         try:
-            self._child = Child(name, _answer, function, *arguments, simulators=self._simulators, leads_group=True)
+            self._child = Child(
+                name, _answer, function, *arguments, simulators=self._simulators, leads_group=True, begin=begin
+            )
         except BaseException:
             self._simulators.close()
             raise
@@ -150,6 +160,7 @@ def in_disposable_child(
     timeout_s: float = math.inf,
     what: str,
     calls: Calls | None = None,
+    begin: Begin = spawned,
 ) -> Result:
     """Calls a function in a process of its own and waits for its result.
 
@@ -161,6 +172,7 @@ def in_disposable_child(
         timeout_s: longest wait.
         what: for messages.
         calls: of environments in the process, each of which has its own limit.
+        begin: starts the process.
 
     Raises:
         EnvError: it took longer than `timeout_s`, a call took too long, or the process died.
@@ -168,7 +180,7 @@ def in_disposable_child(
     """
     if not is_linux():
         return _called_here(function, *arguments, what=what)
-    child = DisposableChild(what, function, *arguments)
+    child = DisposableChild(what, function, *arguments, begin=begin)
     try:
         result: Result = child.result(timeout_s, calls)
     finally:

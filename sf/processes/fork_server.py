@@ -1,9 +1,11 @@
-"""A process that has loaded torch and forks the roles that need it: the fork server of Python in a child of ours.
+"""Processes that have loaded what others need, and fork them: Python's own fork server in a child of ours.
 
-Loading torch takes about two seconds of a core, and a fork a few milliseconds. Processes with environments do not come
-from here: they do without torch, and libraries of environments may not survive a fork.
+A new Python takes about half a second of a core until it has loaded what steps environments, and two until it has
+loaded torch. A fork takes some milliseconds. A run has one server of each kind. Both begin before any code of the user,
+which is imported by their forks.
 
-The server is the parent of its forks, which the kernel kills when it dies. So its end is the end of the run.
+A server is the parent of its forks, which the kernel kills when it dies. With that of networks the run ends. What the
+one of environments had forked is replaced as any dead worker, by programs of their own.
 """
 
 from __future__ import annotations
@@ -24,17 +26,14 @@ from typing import Any
 
 from sf.errors import LearnerLost, SfError, WorkerCrashed
 from sf.machine.limits import as_refusal
-from sf.machine.memory import huge_pages
-from sf.processes.child import KILL_GRACE_S, Begun, Child, Packed, spawned
+from sf.processes.child import KILL_GRACE_S, Begun, Child, Packed, handed_to, spawned
 from sf.processes.failures import as_exception, how_it_ended
-from sf.processes.process import ChildJob, Ready, stop_signals_blocked
+from sf.processes.process import ChildJob, Ready
 from sf.processes.simulators import Simulators
+from sf.processes.spare import MODULES, NETWORKS, Spares, pages_for
 
-NAME = "fork-server"
-LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker", "sf.inference.network_actor"
-"""Modules that most children need."""
 INIT_S = 120.0
-"""Longest time to load them."""
+"""Longest time to load."""
 BIRTH_S = 4.0
 """Longest time from a request to the process; a fork server that takes longer has been stopped."""
 LAST_WORDS_S = 0.5
@@ -44,45 +43,34 @@ MOST_DESCRIPTORS = 240
 
 
 class ForkServer:
-    """Serves one run, restarts of its learner included; a context. It takes a while to be ready."""
+    """One of them, restarts included. It takes a while to be ready."""
 
-    def __init__(self) -> None:
-        """Starts nothing yet."""
-        self.simulators: Simulators | None = None
-        """The orphan reaper of the run, once it has processes."""
+    def __init__(self, name: str, spares: Spares) -> None:
+        """Starts nothing yet.
+
+        Args:
+            name: of what it loads, and in the process list.
+            spares: one of which becomes the server.
+        """
+        self.name = name
         self.child: Child | None = None
+        self._spares = spares
         self._address = -1
-
-    def __enter__(self) -> ForkServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with stop_signals_blocked():
-            self._end()
-            if self.simulators is not None:
-                self.simulators.close()
 
     @property
     def is_ready(self) -> bool:
         return self.child is not None and self.child.is_ready
 
-    def start(self) -> None:
-        """Begins to load, unless that has begun."""
+    def start(self, simulators: Simulators) -> None:
+        """Begins to load, unless that has begun; `simulators` watches over it."""
         if self.child is not None:
             return
-        self.simulators = self.simulators or Simulators()
+        self.simulators = simulators
         self._deadline_s = time.monotonic() + INIT_S
         listener, self._address = _nameless_listener()
-        with listener:
-            # The script of the user may begin what no fork survives, on an accelerator for instance; forks import it.
-            self.child = Child(
-                NAME,
-                _serve,
-                listener,
-                LOADED_BEFORE,
-                simulators=self.simulators,
-                begin=partial(_spawned, imports_script=False),
-            )
+        with listener, contextlib.closing(self._spares.take(self.name)) as spare:  # closed unless it is handed the job
+            begin = partial(handed_to, spare)
+            self.child = Child(self.name, _serve, listener, MODULES[self.name], simulators=simulators, begin=begin)
 
     def waitables(self) -> list[Any]:
         """Readable when it is ready or has ended; nothing if there is none."""
@@ -92,7 +80,7 @@ class ForkServer:
         """Takes note, without waiting, of whether it is ready or has ended.
 
         Raises:
-            SfError: it has ended, or cannot load torch.
+            SfError: it has ended, or cannot load.
         """
         if (child := self.child) is None:
             return
@@ -100,10 +88,10 @@ class ForkServer:
         if child.has_ended():
             raise self._lost()
         if not child.is_ready and time.monotonic() > self._deadline_s:
-            raise WorkerCrashed(f"The {NAME} did not load torch within {INIT_S:g} s. Try python -c 'import torch'.")
+            raise WorkerCrashed(f"The {self.name} did not load {self._needs} within {INIT_S:g} s. {self._try_it}")
 
     def begin(self, job: ChildJob) -> Begun:
-        """Has the server, which is ready, fork a process for a job.
+        """Has the server fork a process for a job.
 
         Raises:
             SfError: it has died, does not answer, or the kernel refuses another process.
@@ -113,7 +101,8 @@ class ForkServer:
         with Packed(job, is_forked=True) as packed:
             if len(packed.descriptors) > MOST_DESCRIPTORS:
                 job.parent_pid = os.getpid()
-                return _spawned(job)
+                with pages_for(self.name):
+                    return spawned(job)
             status, their_status = os.pipe()
             with socket.socket(
                 socket.AF_UNIX
@@ -125,7 +114,7 @@ class ForkServer:
                 finally:
                     os.close(their_status)
                 try:
-                    if connection.wait([status], BIRTH_S):
+                    if connection.wait([status], BIRTH_S if self.is_ready else INIT_S):
                         return Begun(forkserver.read_signed(status), status)
                     why = f"did not answer within {BIRTH_S:g} s"
                 except EOFError:
@@ -133,19 +122,27 @@ class ForkServer:
         os.close(status)
         raise self._lost(why)
 
+    @property
+    def _needs(self) -> str:
+        return "torch" if self.name == NETWORKS else "gymnasium"
+
+    @property
+    def _try_it(self) -> str:
+        return f"Try python -c 'import {self._needs}'."
+
     def _lost(self, why: str = "") -> SfError:
         """Ends what is left of it; returns the error that says what became of it."""
         child = self.child
         assert child is not None
         child.has_ended(LAST_WORDS_S)
         child.hear()
-        self._end()
+        self.end()
         if child.failure is not None:
             return as_exception(child.failure, f"The {child}")
         if child.is_ready:
             why = why or how_it_ended(child.exit_code)
             return LearnerLost(f"The {child} {why}, and every process that it had forked ends with it.")
-        return WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
+        return WorkerCrashed(f"The {self.name} died while it loaded {self._needs}. {self._try_it}")
 
     def _request(self, client: socket.socket, packed: Packed, status: int) -> None:
         assert self.child is not None
@@ -158,19 +155,13 @@ class ForkServer:
         client.connect(f"/proc/self/fd/{self._address}")
         socket.send_fds(client, [bytes([len(descriptors)])], descriptors)
 
-    def _end(self) -> None:
-        """Its forks end as well."""
+    def end(self) -> None:
+        """Ends it, and its forks with it."""
         if self.child is not None:
             self.child.kill()
             self.child.reap(KILL_GRACE_S)
             os.close(self._address)
             self.child = None
-
-
-def _spawned(job: ChildJob, imports_script: bool = True) -> Begun:
-    """Starts a program of its own that works on large tensors, or whose forks do."""
-    with huge_pages():
-        return spawned(job, imports_script)
 
 
 def _nameless_listener() -> tuple[socket.socket, int]:
@@ -187,8 +178,7 @@ def _nameless_listener() -> tuple[socket.socket, int]:
 
 
 def _serve(tell: Callable[[Any], None], listener: socket.socket, modules: Sequence[str]) -> None:
-    gc.disable()  # hardly anything that modules make is garbage
-    for module in modules:
+    for module in modules:  # the spare has loaded them, and has kept to itself what was wrong
         importlib.import_module(module)
     gc.collect()
     sys.stdout.flush()  # else every fork would print it again

@@ -7,14 +7,13 @@ messages of the function, `Ready` before a loop, and a `Failure` at an end in di
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -29,6 +28,7 @@ from sf.machine.cores import queued_s
 from sf.output import BoundedStream, bound_output
 from sf.processes.failures import failure_of
 from sf.processes.signals import STOP_SIGNALS
+from sf.processes.ties import STACKS_SIGNAL, end_with_parent, take_mark
 from sf.shared.arena import Arena
 from sf.shared.progress import Phase
 from sf.shared.records import ASKED
@@ -54,16 +54,8 @@ NOT_GUARDED = 66
 PREFIX = "sf-"
 """How the names of our processes begin in the process list."""
 
-MARK = "SF_WORKER"
-"""Environment variable of everything that the child processes of a run start."""
-
 OOM_SCORE = 500
 """As if it used half of the memory of the machine in addition, where the kernel chooses a process to kill."""
-
-STACKS_SIGNAL = signal.SIGUSR2
-"""Has a child print where its threads are."""
-
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -108,7 +100,7 @@ def child_main(job: ChildJob) -> NoReturn:
     speak_for(job.rank)
     log_to(job.console_log)
     leave_signals_to_parent()
-    os.environ[MARK] = job.mark  # a fork has that of the fork server
+    take_mark(job.mark)  # a fork has that of the fork server
     np.random.seed()  # else all forks draw the same numbers
     try:
         job.function(job.reports.send, *job.arguments)
@@ -151,16 +143,6 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-@contextlib.contextmanager
-def stop_signals_blocked() -> Iterator[None]:
-    """Around the start of a child: it inherits the mask, so that a signal cannot end it before it knows what to do."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, STACKS_SIGNAL})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def leave_signals_to_parent() -> None:
     """The supervisor decides, asks for stacks, and kills what does not follow.
 
@@ -170,15 +152,6 @@ def leave_signals_to_parent() -> None:
         signal.signal(number, lambda *_: None)
     faulthandler.register(STACKS_SIGNAL, file=sys.__stderr__ or sys.stderr, all_threads=True)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {*STOP_SIGNALS, STACKS_SIGNAL})
-
-
-def end_with_parent(parent_pid: int) -> None:
-    """Has the kernel kill this process when its parent dies. Must be called from the main thread."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent_pid:  # it died before the request
-        os._exit(ExitCode.INTERNAL)
 
 
 def lead_group() -> None:

@@ -26,7 +26,7 @@ from sf.machine.kernel import ensure_linux
 from sf.machine.limits import one_thread_each
 from sf.machine.variables import variables
 from sf.processes import watchdog
-from sf.processes.process import MARK, stop_signals_blocked
+from sf.processes.ties import MARK, stop_signals_blocked
 
 QUIET_LOOKS = 2
 """In a row that find no process; a single one can miss a process that is being born."""
@@ -76,11 +76,15 @@ class Simulators:
         """Remembers the process group of a new child."""
         self._groups.add(group)
 
-    def end_of(self, pid: int, mark: str) -> None:
-        """Kills what a child has started that has ended; the leader of a group is not reaped yet."""
+    def end_of(self, pid: int, mark: str, is_reaped: bool) -> None:
+        """Kills what a child has started that has ended.
+
+        Until the leader of a group is reaped, no other group has its number. A fork server reaps at once, and then only
+        descendants are killed.
+        """
         group = pid if pid in self._groups else None
         self._groups.discard(pid)
-        if group is not None:
+        if group is not None and not is_reaped:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
         kill_marked(mark, group, {pid})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from multiprocessing import connection
 from typing import Any, get_args
 
@@ -19,12 +19,13 @@ from sf.config import FaultConfig
 from sf.console import Console
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed, sentence
 from sf.machine.memory import MemoryKills
-from sf.processes.child import Begun, Child, spawned
-from sf.processes.fork_server import ForkServer
+from sf.processes.child import Begin, Child
 from sf.processes.hangs import HangWatch
-from sf.processes.process import STACKS_SIGNAL, STOPPING, ChildJob, run_role
+from sf.processes.process import STOPPING, run_role
+from sf.processes.servers import ForkServers
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
+from sf.processes.ties import STACKS_SIGNAL
 from sf.run.place import End, Place, how_it_hangs, may_be_luck, was_killed
 from sf.run.wiring import Shared
 from sf.shared.progress import Phase, Progress, phase_of
@@ -51,18 +52,22 @@ class Processes:
     """All child processes of one run. Used from the main thread only: a child ends with the thread that made it."""
 
     def __init__(
-        self, shared: Shared, faults: FaultConfig, fork_server: ForkServer, begin: Callable[[ChildJob], Begun] = spawned
-    ):
+        self,
+        shared: Shared,
+        faults: FaultConfig,
+        servers: ForkServers,
+        begin_rollout: Begin | None = None,
+    ) -> None:
         """Starts nothing yet.
 
         Args:
             shared: by all of them.
             faults: how often they are replaced.
-            fork_server: of those without environments.
-            begin: starts a process with environments.
+            servers: fork them.
+            begin_rollout: starts a rollout worker, in another way than they do.
         """
-        self.begin, self.shared, self.faults_config = begin, shared, faults
-        self.fork_server = fork_server
+        self.shared, self.faults_config, self.servers = shared, faults, servers
+        self._begin_rollout = begin_rollout or servers.begin_environments
         self.console = Console()
         self.places: list[Place] = []
         self.memory_kills = MemoryKills()
@@ -80,7 +85,7 @@ class Processes:
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Starts one process per role; they report when they are ready."""
-        self.fork_server.start()
+        self.servers.start()
         self.places = [Place(spec, self.faults_config.max_restarts) for spec in specs]
         for place in self.places:
             self._fill(place)
@@ -92,7 +97,7 @@ class Processes:
             SfError: a child has failed or ended and cannot be replaced.
         """
         bell = self.shared.supervisor_bell
-        others = [bell.fileno(), signals.fileno(), *self.fork_server.waitables()]
+        others = [bell.fileno(), signals.fileno(), *self.servers.waitables()]
         own = [waitable for child in self.children for waitable in child.waitables()]
         next_start_s = min((place.start_s for place in self.places), default=math.inf)
         timeout_s = max(0.0, min(timeout_s, next_start_s - time.monotonic()))
@@ -100,14 +105,14 @@ class Processes:
         self.has_news = bell.fileno() in readable
         bell.clear()
         signals.clear()
-        self.fork_server.look()  # first: its end is that of others
+        self.servers.look()  # first: its end is that of others
         if any(waitable in own for waitable in readable):
             self._check()
         now = time.monotonic()
         for place in self.places:
             if place.child is not None:
                 self._kill_if_it_hangs(place, place.child, now)
-            elif place.start_s <= now or (place.waits_for_fork_server and self.fork_server.is_ready):
+            elif place.start_s <= now or (place.waits_for_fork_server and self.servers.networks.is_ready):
                 self._fill(place)
         if now >= self.next_look_s and self.simulators is not None:
             self.next_look_s = now + LOOK_S
@@ -123,7 +128,7 @@ class Processes:
     @property
     def simulators(self) -> Simulators | None:
         """The watch over processes that environments start; None before the start."""
-        return self.fork_server.simulators
+        return self.servers.simulators
 
     @property
     def is_ready(self) -> bool:
@@ -157,10 +162,11 @@ class Processes:
     def _fill(self, place: Place) -> None:
         """Starts a child in this place; later, if it comes from a fork server that is not ready."""
         assert self.simulators is not None
-        spec, incarnation, server = place.spec, place.restarts.total, self.fork_server
+        spec, incarnation, networks = place.spec, place.restarts.total, self.servers.networks
+        is_rollout = spec.kind == "rollout"  # the only ones that do without torch
         progress = Progress(self.shared.arena[f"records/{spec.kind}/progress"], spec.index)
         progress.enter(Phase.START)
-        place.start_s, place.waits_for_fork_server = math.inf, not (spec.has_environments or server.is_ready)
+        place.start_s, place.waits_for_fork_server = math.inf, not (is_rollout or networks.is_ready)
         if place.waits_for_fork_server:
             return
         child = Child(
@@ -171,7 +177,7 @@ class Processes:
             simulators=self.simulators,
             incarnation=incarnation,
             leads_group=spec.has_environments,
-            begin=self.begin if spec.has_environments else server.begin,
+            begin=self._begin_rollout if is_rollout else networks.begin,
         )
         watch = HangWatch(progress, spec.deadlines_s, time.monotonic())
         place.fill(child, watch, self._work_of(spec))

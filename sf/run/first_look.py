@@ -18,6 +18,7 @@ from sf.envs.stepping import Host
 from sf.envs.vectorization import OtherSpaces, UnknownMode, Vectorization, choose_vectorization, why_left
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.processes.calls import Calls, Limit
+from sf.processes.child import Begin, spawned
 from sf.processes.disposable import in_disposable_child
 from sf.run.groups import DEFAULT_NUM_ENVS
 from sf.run.look_at_many import look_at_many
@@ -73,10 +74,15 @@ def first_look(config: Config, source: EnvSource, arena: Arena | None = None) ->
     return look if many is None else _with_many(look, many, config, progress)
 
 
-def look_in_child(config: Config, source: EnvSource) -> FirstLook:
+def look_in_child(config: Config, source: EnvSource, begin: Begin = spawned) -> FirstLook:
     """The same in a process of its own, in which no call may take longer than in a run.
 
     The first constructor may load or fetch what the others use, and so has more time.
+
+    Args:
+        config: of the run.
+        source: of the environment.
+        begin: starts the process.
 
     Raises:
         EnvError: as `first_look`; or a call takes too long.
@@ -92,7 +98,8 @@ def look_in_child(config: Config, source: EnvSource) -> FirstLook:
     arena = Arena({PROGRESS: Field((1,), "int64"), STEPS: Field((1,), "int64")})
     progress = Progress(arena[PROGRESS], 0)
     calls = Calls(progress, source.env_id, limits, time.monotonic(), arena[STEPS], NUM_STEPS)
-    return in_disposable_child(first_look, config, source, arena, what=f"A first look at {source.env_id}", calls=calls)
+    what = f"A first look at {source.env_id}"
+    return in_disposable_child(first_look, config, source, arena, what=what, calls=calls, begin=begin)
 
 
 def _with_many(look: FirstLook, many: EnvSource, config: Config, progress: Progress) -> FirstLook:

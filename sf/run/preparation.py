@@ -25,7 +25,8 @@ from sf.machine.kernel import ensure_linux
 from sf.machine.limits import ensure_shared_memory, ensure_whole_words, refusals_told
 from sf.machine.rank import ALONE, Rank
 from sf.plugins import ALGORITHMS, ENCODERS
-from sf.processes.fork_server import ForkServer
+from sf.processes.child import spawned
+from sf.processes.servers import ForkServers
 from sf.processes.signals import early_signals, parent
 from sf.processes.telling import told_if_slow
 from sf.rollout.mapping import Mapping
@@ -61,12 +62,12 @@ class Prepared(NamedTuple):
 
 
 @refusals_told()
-def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = ALONE) -> Prepared:
+def prepare(config: Config, servers: ForkServers | None = None, rank: Rank = ALONE) -> Prepared:
     """Refuses what can be refused, looks at the environment, and fills in what follows from it.
 
     Args:
         config: not resolved.
-        fork_server: begins to load torch as soon as only the environment and its settings can be refused.
+        servers: begin to load as soon as only the environment and its settings can be refused.
         rank: of this run; all but the first take over what rank 0 decides.
 
     Raises:
@@ -92,11 +93,11 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     if config.run.serial_mode:
         _expect_float32()
     has_core_left = usable_cores() > 1  # else it would only disturb the measurement
-    if fork_server is not None and has_core_left and not config.run.serial_mode:
-        fork_server.start()
+    if servers is not None and has_core_left and not config.run.serial_mode:
+        servers.start()
     if config.evaluation.film_every_steps and rank.is_first:
         expect_films(source)
-    look = look_in_child(config, source)
+    look = look_in_child(config, source, servers.begin_environments if servers else spawned)
     info = look.info
     console = Console() if rank.is_first else WarningsOnly()
     if config.run.device == "gpu":

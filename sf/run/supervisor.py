@@ -28,9 +28,10 @@ from sf.machine.origin import Origin, origin_of
 from sf.machine.rank import rank_of
 from sf.monitor import Monitor
 from sf.monitor.expected_lag import expected_lag
-from sf.processes.fork_server import ForkServer
 from sf.processes.restarts import Restarts
+from sf.processes.servers import ForkServers
 from sf.processes.signals import Signals, noted_signals
+from sf.processes.spare import Spares
 from sf.processes.telling import Pace
 from sf.run.callbacks import Callbacks
 from sf.run.children import UNKILLABLE, Processes
@@ -60,12 +61,13 @@ class Outcome(NamedTuple):
     reason: str
 
 
-def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
+def train(config: Config, callbacks: Callbacks | None = None, spares: Spares | None = None) -> Outcome:
     """Runs a training from its configuration to its end.
 
     Args:
         config: not resolved.
         callbacks: told what happens.
+        spares: processes that load already what the run needs, closed by the caller.
 
     Raises:
         SfError: the run was refused, or ended because something broke; its `exit_code` says what kind.
@@ -80,8 +82,8 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     if rank.local_world_size == rank.world_size and (note := note_on_finished(config)):
         (Console() if rank.is_first else WarningsOnly()).line(note)
         return Outcome(ExitReason.ENV_STEPS.code, ExitReason.ENV_STEPS.value)
-    with ForkServer() as fork_server:
-        return train_prepared(prepare(config, fork_server, rank), callbacks, fork_server=fork_server)
+    with ForkServers(spares) as servers:
+        return train_prepared(prepare(config, servers, rank), callbacks, servers=servers)
 
 
 @refusals_told()
@@ -89,7 +91,7 @@ def train_prepared(
     prepared: Prepared,
     callbacks: Callbacks | None = None,
     change: ChangeSpecs | None = None,
-    fork_server: ForkServer | None = None,
+    servers: ForkServers | None = None,
 ) -> Outcome:
     """Runs a training that nothing refuses.
 
@@ -97,14 +99,14 @@ def train_prepared(
         prepared: configuration and environment.
         callbacks: told what happens.
         change: returns other specifications for the wired roles, for a caller that looks into them.
-        fork_server: of the caller, which closes it; None for one of its own.
+        servers: of the caller, which closes them; None for some of its own.
 
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
     """
     config, given, source, info, early, started_by, rank, earlier_starts = prepared
-    if fork_server is None:
-        with ForkServer() as own:
+    if servers is None:
+        with ForkServers() as own:
             return train_prepared(prepared, callbacks, change, own)
     with (
         noted_signals(config.run.serial_mode, early, started_by, has_launcher=not rank.is_alone) as signals,
@@ -130,7 +132,7 @@ def train_prepared(
                     specs = change(shared, specs)
                 try:
                     of_run = seconds_before, origin, start
-                    return run(config, shared, specs, experiment, signals, fork_server, callbacks, *of_run)
+                    return run(config, shared, specs, experiment, signals, servers, callbacks, *of_run)
                 except LearnerLost as lost:
                     may_begin_again = config.faults.restart_learner and not signals.received
                     delay_s = restarts.delay_s(time.monotonic(), shared.has_trained) if may_begin_again else None
@@ -158,7 +160,7 @@ def run(
     specs: Sequence[RoleSpec],
     experiment: Experiment,
     signals: Signals,
-    fork_server: ForkServer,
+    servers: ForkServers,
     callbacks: Callbacks | None = None,
     seconds_before: float = 0.0,
     origin: Origin | None = None,
@@ -169,7 +171,7 @@ def run(
     The time that a lost learner has already taken counts as `seconds_before`; `origin` is that of the run, and `start`
     is noted in its directory when nothing refuses it any more.
     """
-    roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults, fork_server)
+    roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults, servers)
     rest = _for_the_rest(config, seconds_before)
     monitor = _monitor(rest, shared, experiment, origin)
     session = Session(
@@ -204,7 +206,7 @@ def run(
             error = InternalError("The run did not end in order: " + "; ".join(problems))
     try:
         if error is None and roles.ended_well("learner"):
-            _look_at_last_policy(specs, session, signals, experiment)
+            _look_at_last_policy(specs, session, signals, experiment, servers)
         session.read_last()
         if error is None:
             session.expect_peers()
@@ -234,14 +236,16 @@ def _monitor(config: Config, shared: Shared, experiment: Experiment, origin: Ori
     )
 
 
-def _look_at_last_policy(specs: Sequence[RoleSpec], session: Session, signals: Signals, experiment: Experiment) -> None:
+def _look_at_last_policy(
+    specs: Sequence[RoleSpec], session: Session, signals: Signals, experiment: Experiment, servers: ForkServers
+) -> None:
     """What the evaluator has not done before the end: an evaluation and a film, unless a signal has come."""
     for spec in specs:
         if spec.kind == "eval" and not signals.received:
             if session.lacks_evaluation():
-                session.take(evaluate_last(spec, signals))
+                session.take(evaluate_last(spec, signals, servers.begin_networks))
             if not signals.received and session.lacks_film(experiment.path):
-                film_last(spec, signals)
+                film_last(spec, signals, servers.begin_networks)
                 (experiment.path / FILMS / INCOMING_FILM).unlink(missing_ok=True)  # it may have been broken off
 
 

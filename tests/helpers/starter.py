@@ -2,7 +2,8 @@
 
 A new Python takes two to four seconds of a core until it has loaded torch. Here that is done once by each process that
 runs tests. A command is the same in all else: it has arguments, directory, environment, streams and session of its own,
-and ends as Python ends. Its children are started by `sf`, as ever.
+and ends as Python ends. Its children are started by `sf`, as ever, except that those that become
+the fork servers of a run are forks as well.
 
 What a command that is already loaded cannot show gets a new Python: see `needs_new_python`. With SF_TEST_NEW_PYTHON=1
 in the environment every command gets one.
@@ -31,6 +32,9 @@ from typing import Any
 
 from setproctitle import setproctitle
 
+from sf.processes import spare
+from sf.processes.ties import MARK
+
 ROOT = str(Path(__file__).parents[2])
 LAUNCH = ("env", "--default-signal=HUP,INT", "setpriv", "--pdeathsig", "KILL")
 """As a user does, also where nohup, or a shell without jobs, has started the tests; what ends the tests ends it too."""
@@ -38,7 +42,8 @@ LOADED_BEFORE = (
     "numpy", "torch", "torch._dynamo", "gymnasium.envs.classic_control", "gymnasium.vector", "cloudpickle", "psutil",
     "rich.progress", "safetensors.torch", "signal_slot.signal_slot", "tensorboardX", "tyro", "multiprocessing.spawn",
     "sf.cli.arguments", "sf.cli.command", "sf.config.presets", "sf.evaluator.last", "sf.inference.network_actor",
-    "sf.inference.worker", "sf.learner.worker", "sf.plans", "sf.rollout.worker", "sf.run.supervisor",
+    "sf.inference.worker", "sf.learner.worker", "sf.plans", "sf.rollout.worker", "sf.run.first_look",
+    "sf.run.supervisor",
 )  # fmt: skip
 """Packages of others, and below them modules of `sf`, that most commands load. None is a command itself."""
 READ_AT_THE_START = (
@@ -125,7 +130,7 @@ class Starter:
             line = [*LAUNCH, sys.executable, "-c", MAIN, str(theirs.fileno()), "-" * 4000]
             self._process = subprocess.Popen(
                 line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=ROOT,
-                env=self.environment | {"PYTHONPATH": ROOT}, start_new_session=True,
+                env=self.environment | {"PYTHONPATH": ROOT, MARK: spare.ROOM_FOR_MARK}, start_new_session=True,
             )  # fmt: skip
 
     def start(
@@ -259,4 +264,22 @@ def _become(request: dict[str, Any], base: list[str], out: int, err: int) -> str
     sys.argv = ["-m", *request["arguments"]]
     sys.orig_argv = [sys.executable, "-m", module, *request["arguments"]]
     setproctitle(shlex.join(sys.orig_argv))
+    spare.start_program = _fork_program
     return module
+
+
+def _fork_program(connection: int, arguments: Sequence[str]) -> int:
+    """Has the place of `start_program`: what the new Python would load is there, unless threads forbid a fork."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        return _start_program(connection, arguments)
+    if pid := os.fork():
+        return pid
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2 and descriptor != connection:
+            with contextlib.suppress(OSError):  # the one that has read the directory
+                os.close(descriptor)
+    parent, *modules = arguments
+    spare.wait_for_job(connection, int(parent), modules)
+
+
+_start_program = spare.start_program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -24,6 +25,8 @@ from sf.errors import ExitCode, LearnerLost
 from sf.processes import fork_server
 from sf.processes.child import Child
 from sf.processes.fork_server import MOST_DESCRIPTORS, ForkServer
+from sf.processes.simulators import Simulators
+from sf.processes.spare import MODULES, NETWORKS, Spares
 from sf.shared.arena import Arena, Field
 from sf.shared.doorbell import Doorbell
 from tests.helpers.commands import (
@@ -43,11 +46,26 @@ Tell = Callable[[Any], None]
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
     """One that has loaded little, but for what all that is forked from it would share."""
-    monkeypatch.setattr(fork_server, "LOADED_BEFORE", ("numpy.random",))
-    with ForkServer() as server:
-        server.start()
-        wait_until_ready(server)
+    monkeypatch.setitem(MODULES, NETWORKS, ("numpy.random",))
+    with serving() as server:
         yield server
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[ForkServer]:
+    """One that has loaded, and what watches over its forks."""
+    simulators, server = Simulators(), ForkServer(NETWORKS, Spares())
+    try:
+        begin_again(server, simulators)
+        yield server
+    finally:
+        server.end()
+        simulators.close()
+
+
+def begin_again(server: ForkServer, simulators: Simulators) -> None:
+    server.start(simulators)
+    wait_until_ready(server)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -66,7 +84,6 @@ def wait_until_ready(server: ForkServer) -> None:
 
 
 def forked(server: ForkServer, function: Callable[..., Any], *arguments: Any, incarnation: int = 0) -> Child:
-    assert server.simulators is not None
     return Child(
         "newborn", function, *arguments, simulators=server.simulators, incarnation=incarnation, begin=server.begin
     )
@@ -174,13 +191,12 @@ def test_shared_memory_and_any_number_of_doorbells_travel(server: ForkServer, nu
 def test_memory_of_children_is_in_huge_pages_where_the_machine_has_them(
     monkeypatch: pytest.MonkeyPatch, own: str | None, all_of_them: str, num_descriptors: int
 ) -> None:
-    monkeypatch.setattr(fork_server, "LOADED_BEFORE", ())
+    monkeypatch.setitem(MODULES, NETWORKS, ())
     if own is None:
         monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     else:
         monkeypatch.setenv("GLIBC_TUNABLES", own)
-    with ForkServer() as server:
-        server.start()
+    with serving() as server:
         assert os.environ.get("GLIBC_TUNABLES") == own
         wait_until_ready(server)
         doorbells = [Doorbell() for _ in range(num_descriptors)]
@@ -194,9 +210,7 @@ def test_fault_c3_limit_on_open_files_that_was_raised_after_the_start(tmp_path: 
     try:
         few = len(os.listdir("/proc/self/fd")) + 40  # tests before this one may have left some open
         resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
-        with ForkServer() as server:
-            server.start()
-            wait_until_ready(server)
+        with serving() as server:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
             arena = Arena({"numbers": Field((1,), "int8"), "sum": Field((1,), "int8")})
             assert exit_code(forked(server, add_up, arena, [Doorbell() for _ in range(100)])) == 0
@@ -224,19 +238,22 @@ def test_fault_a14_program_that_a_child_has_started_ends_with_it_and_no_other(se
 def fork_one_and_sleep(tell: Tell) -> None:
     if forked := os.fork():
         tell(forked)
+    else:
+        os.setsid()
     time.sleep(1000)
 
 
-def test_fault_a14_nothing_is_left_at_the_end() -> None:
-    """A fork shows the mark of the server, since it has begun no program."""
-    with ForkServer() as server:
-        server.start()
-        wait_until_ready(server)
-        child = forked(server, fork_one_and_sleep)
-        fork = message_of(child)
+def test_fault_a14_fork_of_a_child_ends_with_it_and_no_other(server: ForkServer) -> None:
+    """Although it has begun no program and has a session of its own."""
+    families = []
+    for incarnation in range(2):
+        child = forked(server, fork_one_and_sleep, incarnation=incarnation)
+        families.append((child, message_of(child)))
+    for child, fork in families:
+        assert psutil.pid_exists(fork)
         child.kill()
         assert exit_code(child) == -signal.SIGKILL
-    assert not psutil.pid_exists(fork)
+        assert not psutil.pid_exists(fork)
 
 
 @pytest.mark.more
@@ -272,10 +289,8 @@ def test_script_of_the_user_is_imported_by_the_child_alone(tmp_path: Path) -> No
         "def work(tell):\n"
         "    print('worked', flush=True)\n"
         "if __name__ == '__main__':\n"
-        "    from tests.processes.test_fork_server import ForkServer, exit_code, forked, wait_until_ready\n"
-        "    with ForkServer() as server:\n"
-        "        server.start()\n"
-        "        wait_until_ready(server)\n"
+        "    from tests.processes.test_fork_server import exit_code, forked, serving\n"
+        "    with serving() as server:\n"
         "        exit_code(forked(server, work))\n"
     )
     environment = os.environ | {"PYTHONPATH": ROOT}
@@ -291,8 +306,7 @@ def test_fault_a9_children_end_with_a_killed_server_and_another_one_can_be_start
     with pytest.raises(LearnerLost, match=r"fork-server \(pid \d+\) was killed by SIGKILL, and every process"):
         server.look()
     assert exit_code(child) == -signal.SIGKILL
-    server.start()
-    wait_until_ready(server)
+    begin_again(server, server.simulators)
     assert exit_code(forked(server, tell_family)) == 0
 
 
@@ -313,8 +327,7 @@ def test_fault_a9_a13_request_to_a_server_that_does_not_answer(
     with pytest.raises(LearnerLost, match=r"fork-server .* (died before it had forked newborn|did not answer)"):
         forked(server, sleep_for_ever)
     assert len(os.listdir("/proc/self/fd")) < descriptors
-    server.start()
-    wait_until_ready(server)
+    begin_again(server, server.simulators)
     assert exit_code(forked(server, tell_family)) == 0
 
 
@@ -348,10 +361,8 @@ def test_fault_c4_kernel_that_refuses_a_fork_is_told(tmp_path: Path) -> None:
 def test_no_other_user_finds_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that could send it a request would run code in the name of this user."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(fork_server, "LOADED_BEFORE", ())
-    with ForkServer() as server:
-        server.start()
-        wait_until_ready(server)
+    monkeypatch.setitem(MODULES, NETWORKS, ())
+    with serving() as server:
         assert exit_code(forked(server, tell_family)) == 0
         assert list(tmp_path.iterdir()) == []
 
@@ -397,12 +408,12 @@ def test_fault_a9_torch_that_cannot_be_loaded_ends_the_run(tmp_path: Path, fault
 LOADED_WHILE_TRAINING = """
 import importlib, json, sys
 from pathlib import Path
-from sf.processes.fork_server import LOADED_BEFORE
+from sf.processes.spare import MODULES, NETWORKS
 from sf.shared.ledger import Ledger
 from tests.helpers.lab import make_lab, step_until
 
 lab = make_lab(Path(sys.argv[1]), "Pendulum-v1")
-for module in LOADED_BEFORE:
+for module in MODULES[NETWORKS]:
     importlib.import_module(module)
 before = set(sys.modules)
 step_until(lab.build_all(), lambda: Ledger.of(lab.slots, has_ended=False).learned > 0)
@@ -421,8 +432,8 @@ def test_roles_load_nothing_large_when_they_work(tmp_path: Path) -> None:
 
 FIRST_STEP = """
 import importlib, sys
-from sf.processes.fork_server import LOADED_BEFORE
-for name in LOADED_BEFORE:
+from sf.processes.spare import MODULES, NETWORKS
+for name in MODULES[NETWORKS]:
     importlib.import_module(name)
 from tests.helpers.updates import Update, act, learner_config, make_policy, train
 update = Update(make_policy(), learner_config())

@@ -81,7 +81,7 @@ def test_fault_a10_watchdog_that_cannot_be_replaced_now_is_replaced_later(monkey
             assert "temporarily unavailable" in simulators.reap()
             assert simulators.reap() == "", "once"
             simulators.watch(nobody)
-            simulators.end_of(nobody, simulators.mark_of("rollout-0", 0))
+            simulators.end_of(nobody, simulators.mark_of("rollout-0", 0), is_reaped=False)
         simulators.reap()
         assert simulators._watchdog.pid != first.pid
         assert simulators._watchdog.poll() is None

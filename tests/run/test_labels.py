@@ -17,7 +17,7 @@ import pytest
 from sf.config import check
 from sf.envs import find_env, probe
 from sf.errors import ExitCode
-from sf.processes.fork_server import ForkServer
+from sf.processes.servers import ForkServers
 from sf.processes.signals import Signals, noted_signals
 from sf.run.sizes import resolve
 from sf.run.supervisor import run
@@ -50,11 +50,11 @@ def run_with(
 
     try:
         shared, specs = wire(config, info, source, experiment)
-        with noted_signals(second_one_exits=False) as signals, ForkServer() as fork_server:
+        with noted_signals(second_one_exits=False) as signals, ForkServers() as servers:
             if killer is not None:
                 killer.arena, killer.signals, killer.begun = shared.arena, signals, experiment.path / "config.json"
             specs = [changed(spec) for spec in specs]
-            end = run(config, shared, specs, experiment, signals, fork_server)
+            end = run(config, shared, specs, experiment, signals, servers)
             assert end.code == (0 if killer is None else ExitCode.SIGTERM)
     finally:
         experiment.close()

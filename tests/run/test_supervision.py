@@ -14,7 +14,7 @@ import pytest
 from sf.envs import find_env, probe_and_time
 from sf.learner.update import Update
 from sf.monitor import Monitor
-from sf.processes.fork_server import ForkServer
+from sf.processes.servers import ForkServers
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
 from sf.run.callbacks import Callbacks
@@ -43,9 +43,9 @@ def test_fault_a10_watchdog_that_cannot_be_replaced_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab = make_lab(tmp_path)
-    with ForkServer() as fork_server:
-        processes = Processes(lab.shared, lab.config.faults, fork_server)
-        fork_server.simulators = simulators = Simulators()
+    with ForkServers() as servers:
+        processes = Processes(lab.shared, lab.config.faults, servers)
+        servers.simulators = simulators = Simulators()
         simulators._watchdog.kill()
         simulators._watchdog.wait()
         signals = Signals(second_one_exits=False, parent=None)
