@@ -18,7 +18,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := docs,atari,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,report,sweep,slurm,wandb,trackio,hub
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
-.PHONY: install train check test test-more test-slow docs notebooks mutants bench-gpu results chaos clean
+.PHONY: install train check test test-more test-slow docs notebooks mutants bench-compare bench-gpu results chaos clean
 
 install: $(STAMP)
 
@@ -81,6 +81,10 @@ notebooks: $(EXTRAS_STAMP)
 mutants: $(EXTRAS_STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[mutants]"
 	$(BIN)/python benchmarks/mutants.py $(MUTANTS_ARGS)
+
+# What a frame costs beside the revision of the table in docs/benchmarks.md, in turns: half an hour on a machine at rest.
+bench-compare: $(EXTRAS_STAMP)
+	$(BIN)/python benchmarks/frame_costs.py --compare $(COMPARE_ARGS)
 
 # What needs an accelerator, and a torch that was built for it: its tests, then a table.
 bench-gpu: $(EXTRAS_STAMP)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "roofline": "measure what one sample costs in isolation, and print the limit that follows for all cores",
     "train": "run the real system; print samples/s, percent of that limit, time shares and a verdict",
+    "cost": "run the real system; print the CPU time that a sample takes, part by part",
     "predict": "run the real system; print what it would do with other --cores and --gpus, and what would limit it",
     "latency": "run the real system; print how long requests and new weights take, as percentiles",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib.metadata
 import os
 import select
@@ -25,6 +27,7 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
         arguments: those words; None for those of this process.
     """
     open_closed_streams()
+    atexit.register(gc.freeze)  # else Python looks at its end at all that torch has made, for half a second
     words = sys.argv[1:] if arguments is None else arguments
     try:
         try:

@@ -161,6 +161,7 @@ def in_disposable_child(
     what: str,
     calls: Calls | None = None,
     begin: Begin = spawned,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Result:
     """Calls a function in a process of its own and waits for its result.
 
@@ -173,6 +174,7 @@ def in_disposable_child(
         what: for messages.
         calls: of environments in the process, each of which has its own limit.
         begin: starts the process.
+        meanwhile: called here while the process works.
 
     Raises:
         EnvError: it took longer than `timeout_s`, a call took too long, or the process died.
@@ -182,6 +184,7 @@ def in_disposable_child(
         return _called_here(function, *arguments, what=what)
     child = DisposableChild(what, function, *arguments, begin=begin)
     try:
+        meanwhile()
         result: Result = child.result(timeout_s, calls)
     finally:
         child.kill()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
 import resource
 import socket
@@ -26,6 +25,7 @@ from typing import Any
 
 from sf.errors import LearnerLost, SfError, WorkerCrashed
 from sf.machine.limits import as_refusal
+from sf.machine.loading import load
 from sf.processes.child import KILL_GRACE_S, Begun, Child, Packed, handed_to, spawned
 from sf.processes.failures import as_exception, how_it_ended
 from sf.processes.process import ChildJob, Ready
@@ -178,12 +178,10 @@ def _nameless_listener() -> tuple[socket.socket, int]:
 
 
 def _serve(tell: Callable[[Any], None], listener: socket.socket, modules: Sequence[str]) -> None:
-    for module in modules:  # the spare has loaded them, and has kept to itself what was wrong
-        importlib.import_module(module)
+    load(modules)  # the spare has done so, and has kept to itself what was wrong
     gc.collect()
     sys.stdout.flush()  # else every fork would print it again
     gc.freeze()  # what the collector does not look at stays one copy for all
-    gc.enable()
     tell(Ready())
     never = os.eventfd(0)  # has the place of a pipe from the supervisor: its end is seen by the kernel
     try:

@@ -7,8 +7,6 @@ imports next to nothing, and what hands a job over is in `sf.processes.child`.
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import json
 import os
 import signal
@@ -19,6 +17,7 @@ from multiprocessing import forkserver, resource_tracker, spawn, util
 from typing import NoReturn
 
 from sf.machine.limits import one_thread_each
+from sf.machine.loading import load
 from sf.machine.memory import huge_pages
 from sf.machine.variables import variables
 from sf.processes.ties import MARK, end_with_parent, stop_signals_blocked
@@ -109,10 +108,8 @@ def main() -> NoReturn:
 def wait_for_job(connection: int, parent: int, modules: Sequence[str]) -> NoReturn:
     """Loads, and then does what it is given, as a process that a fork server has forked does."""
     end_with_parent(parent)
-    gc.disable()  # hardly anything that modules make is garbage
-    for name in modules:
-        with contextlib.suppress(Exception):  # told by the job, which loads it again
-            importlib.import_module(name)
+    with contextlib.suppress(Exception):  # told by the job, which loads it again
+        load(modules)
     with socket.socket(fileno=connection) as arrivals:
         message, descriptors, *_ = socket.recv_fds(arrivals, 1, MOST_DESCRIPTORS)
     if not message:

@@ -8,6 +8,7 @@ and 9 us each on their own.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from sf.config import Config
 from sf.config.pbt_space import env_arguments
@@ -74,7 +75,12 @@ def first_look(config: Config, source: EnvSource, arena: Arena | None = None) ->
     return look if many is None else _with_many(look, many, config, progress)
 
 
-def look_in_child(config: Config, source: EnvSource, begin: Begin = spawned) -> FirstLook:
+def look_in_child(
+    config: Config,
+    source: EnvSource,
+    begin: Begin = spawned,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> FirstLook:
     """The same in a process of its own, in which no call may take longer than in a run.
 
     The first constructor may load or fetch what the others use, and so has more time.
@@ -83,6 +89,7 @@ def look_in_child(config: Config, source: EnvSource, begin: Begin = spawned) -> 
         config: of the run.
         source: of the environment.
         begin: starts the process.
+        meanwhile: called here while it looks.
 
     Raises:
         EnvError: as `first_look`; or a call takes too long.
@@ -99,7 +106,9 @@ def look_in_child(config: Config, source: EnvSource, begin: Begin = spawned) -> 
     progress = Progress(arena[PROGRESS], 0)
     calls = Calls(progress, source.env_id, limits, time.monotonic(), arena[STEPS], NUM_STEPS)
     what = f"A first look at {source.env_id}"
-    return in_disposable_child(first_look, config, source, arena, what=what, calls=calls, begin=begin)
+    return in_disposable_child(
+        first_look, config, source, arena, what=what, calls=calls, begin=begin, meanwhile=meanwhile
+    )
 
 
 def _with_many(look: FirstLook, many: EnvSource, config: Config, progress: Progress) -> FirstLook:

@@ -5,6 +5,7 @@ Anything that may hang, crash or take torch is looked at in a process of its own
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -23,11 +24,13 @@ from sf.errors import ConfigError, UsageError
 from sf.machine.cores import usable_cores
 from sf.machine.kernel import ensure_linux
 from sf.machine.limits import ensure_shared_memory, ensure_whole_words, refusals_told
+from sf.machine.loading import load
 from sf.machine.rank import ALONE, Rank
 from sf.plugins import ALGORITHMS, ENCODERS
 from sf.processes.child import spawned
 from sf.processes.servers import ForkServers
 from sf.processes.signals import early_signals, parent
+from sf.processes.spare import MODULES, NETWORKS
 from sf.processes.telling import told_if_slow
 from sf.rollout.mapping import Mapping
 from sf.run.earlier import with_earlier_network
@@ -95,9 +98,11 @@ def prepare(config: Config, servers: ForkServers | None = None, rank: Rank = ALO
     has_core_left = usable_cores() > 1  # else it would only disturb the measurement
     if servers is not None and has_core_left and not config.run.serial_mode:
         servers.start()
+    loads_torch = config.run.serial_mode and has_core_left
     if config.evaluation.film_every_steps and rank.is_first:
         expect_films(source)
-    look = look_in_child(config, source, servers.begin_environments if servers else spawned)
+    begin = servers.begin_environments if servers else spawned
+    look = look_in_child(config, source, begin, _load_torch if loads_torch else lambda: None)
     info = look.info
     console = Console() if rank.is_first else WarningsOnly()
     if config.run.device == "gpu":
@@ -130,6 +135,12 @@ def prepare(config: Config, servers: ForkServers | None = None, rank: Rank = ALO
     for note in notes(config, source, look):
         console.plain(note)
     return Prepared(config, given, source, info, early, started_by, rank, starts)
+
+
+def _load_torch() -> None:
+    """In the process in which a serial run trains; what is wrong is told by the roles, which load it again."""
+    with contextlib.suppress(Exception):
+        load(MODULES[NETWORKS])
 
 
 def _expect_float32() -> None:

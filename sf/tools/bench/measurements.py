@@ -15,6 +15,7 @@ from sf.run.callbacks import Callbacks
 from sf.run.preparation import Prepared, prepare
 from sf.run.sizes import resolve, suits_acting
 from sf.run.supervisor import train_prepared
+from sf.tools.bench.cost import part_lines, parts_of
 from sf.tools.bench.latency import StepStopwatch, percentile_lines
 from sf.tools.bench.predict import Loads, Machine, prediction_lines
 from sf.tools.bench.roofline import Block, cores_of, cost_lines, costs, measure
@@ -52,6 +53,17 @@ def train(config: Config) -> list[str]:
         f"{usage.samples_per_s / found.limit:.0%} of the limit",
         f"verdict: {verdict(shares)}",
     ]
+
+
+def cost(config: Config) -> list[str]:
+    """The CPU time of a sample in a run, part by part."""
+    prepared = _prepared(config)
+    window = Window(Meter(prepared.config), config.run)
+    _run(prepared, window)
+    first, last = window.ends()
+    usage = last.since(first)
+    others = disturbed(shares_of(usage, cores_of(prepared.config), _mode(config)))
+    return [*part_lines(parts_of(usage)), f"{usage.samples_per_s:,.0f} samples/s", *others]
 
 
 def predict(config: Config, cores: int, gpus: int) -> list[str]:

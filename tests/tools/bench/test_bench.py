@@ -39,9 +39,9 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ([], "must be roofline, train, predict or latency, found nothing"),
-            (["speed"], "must be roofline, train, predict or latency, found 'speed'"),
-            (["--env=CartPole-v1"], "must be roofline, train, predict or latency, found '--env=CartPole-v1'"),
+            ([], "must be roofline, train, cost, predict or latency, found nothing"),
+            (["speed"], "must be roofline, train, cost, predict or latency, found 'speed'"),
+            (["--env=CartPole-v1"], "must be roofline, train, cost, predict or latency, found '--env=CartPole-v1'"),
             (["train"], "--env is missing"),
             (["train", "--env=CartPole-v1", "--num_worker=2"], "Did you mean --num_workers?"),
             (["train", "--env=CartPole-v1", "--train_dir=x"], "keeps nothing that it trains, so --train_dir"),
