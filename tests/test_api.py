@@ -206,6 +206,15 @@ def test_a_script_without_main_guard_is_told_so(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_script_that_calls_the_command_without_main_guard_is_told_so(tmp_path: Path) -> None:
+    code = "from sf.cli.train import main\nexit(main(['--env=CartPole-v1', '--train_dir=runs']))\n"
+    finished = script(tmp_path, code)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("UsageError: The script starts processes when it is imported")
+    assert "Traceback" not in finished.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.more
 def test_a_script_with_an_environment_of_its_own(tmp_path: Path) -> None:
     code = """

@@ -15,6 +15,7 @@ from typing import TextIO
 from sf.errors import ExitCode, InternalError, SfError, WorkerCrashed
 from sf.machine.limits import one_thread_each
 from sf.output import open_closed_streams
+from sf.processes.callers import end_if_imported
 
 VERSION = "--version"
 
@@ -26,6 +27,7 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
         command: takes the words after its name; not called where `--version` is among them.
         arguments: those words; None for those of this process.
     """
+    end_if_imported()
     open_closed_streams()
     atexit.register(gc.freeze)  # else Python looks at its end at all that torch has made, for half a second
     words = sys.argv[1:] if arguments is None else arguments

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import sys
 import threading
 
 from sf.errors import UsageError
 from sf.output import open_closed_streams
+
+NOT_GUARDED = 66
+"""Exit code of a child that found the training in the script that it had to import."""
+
+
+def end_if_imported() -> None:
+    """Ends a process of a run that imports the script; its parent is told by the exit code and says what to change."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # there may be none
+                stream.flush()
+        os._exit(NOT_GUARDED)  # a fork server hides the code of SystemExit
 
 
 def expect_place_for_processes(caller: str) -> None:
@@ -19,11 +33,7 @@ def expect_place_for_processes(caller: str) -> None:
     Raises:
         UsageError: the process is daemonic, or the thread is not the main one.
     """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        from sf.processes.process import NOT_GUARDED
-
-        # A process of the run imports the script. Its parent is told by the exit code and says what to change.
-        sys.exit(NOT_GUARDED)
+    end_if_imported()
     open_closed_streams()
     if multiprocessing.current_process().daemon:
         raise UsageError(

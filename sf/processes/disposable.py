@@ -12,10 +12,10 @@ from sf.console import Console, spoke_s
 from sf.errors import EnvError, SfError, UsageError
 from sf.machine.kernel import is_linux
 from sf.machine.limits import refusals_told
+from sf.processes.callers import NOT_GUARDED
 from sf.processes.calls import Calls
 from sf.processes.child import KILL_GRACE_S, Begin, Child, spawned
 from sf.processes.failures import as_exception, failure_of, how_it_ended
-from sf.processes.process import NOT_GUARDED
 from sf.processes.simulators import Simulators
 from sf.processes.telling import LOOK_S, Pace
 from sf.processes.ties import STACKS_SIGNAL

@@ -48,9 +48,6 @@ NEVER_STOPPED = memoryview(bytes(8)).cast("q")
 LOOK_AGAIN_S = 1.0
 """No wait is longer, so that a lost doorbell costs time and never a run."""
 
-NOT_GUARDED = 66
-"""Exit code of a child that found the training in the script that it had to import."""
-
 PREFIX = "sf-"
 """How the names of our processes begin in the process list."""
 

@@ -32,11 +32,10 @@ from sf.errors import EnvCrashed, EnvError, UsageError
 from sf.machine.cores import usable_cores
 from sf.machine.kernel import ensure_linux
 from sf.machine.limits import ensure_whole_words
-from sf.processes.callers import expect_place_for_processes
+from sf.processes.callers import NOT_GUARDED, expect_place_for_processes
 from sf.processes.child import KILL_GRACE_S, Child
 from sf.processes.disposable import NOT_GUARDED_TEXT, in_disposable_child
 from sf.processes.failures import as_exception
-from sf.processes.process import NOT_GUARDED
 from sf.processes.simulators import Simulators
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.doorbell import Doorbell
