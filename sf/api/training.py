@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sf.learner.algorithm import Algorithm
     from sf.policy import Policy
     from sf.run.callbacks import Iteration
+    from sf.shared.episodes import Episode
     from sf.shared.messages import CheckpointSaved
-    from sf.shared.records import Episode
 
 
 @dataclass(frozen=True)

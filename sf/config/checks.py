@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING
 
 from sf.config.fields import numbers, typed_fields
 from sf.config.frozen_policies import frozen_problems
+from sf.config.lag_checks import lag_problems
 from sf.config.observation_groups import group_problems, key_problems
 from sf.config.off_policy import action_problems, off_policy_problems
 from sf.config.pbt_space import env_arguments, pbt_problems
 from sf.config.replaying import replay_problems
 from sf.config.self_play import agents_problems, self_play_problems
+from sf.config.size_checks import recurrent_problems, round_problems, share_problems
 from sf.config.sizes import (
-    least_lag_bound,
-    rows_per_group,
     samples_per_iteration,
-    samples_per_round,
-    sync_ratio,
-    trajectories_per_dataset,
 )
 from sf.config.whole import Config
 from sf.errors import ConfigError
@@ -59,8 +56,10 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
         + pbt_problems(config)
     )
     if not problems and info is not None:
-        problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
-        problems += replay_problems(config, info) + _lag_bound(config, info) + action_problems(config, info)
+        problems = (
+            round_problems(config, info) + share_problems(config) + recurrent_problems(config) + _bounds(config, info)
+        )
+        problems += replay_problems(config, info) + lag_problems(config, info) + action_problems(config, info)
         problems += _env_arguments(config, info) + _acting(config, info) + key_problems(config.model, info)
         problems += agents_problems(config, info.num_agents)
         _images(config, info)
@@ -236,118 +235,6 @@ def _env_arguments(config: Config, info: EnvInfo) -> list[str]:
     return [
         f"pbt_space names env.{names[0]}, and {info.env_id} has {info.num_agents} agents, whose policies would want "
         "different values. Leave it out."
-    ]
-
-
-def _sizes(config: Config, info: EnvInfo) -> list[str]:
-    """Sizes that depend on the number of agents; row A11 of the policy-lag contract."""
-    rollout, learner, policies = config.rollout, config.learner, config.num_shares
-    ratio = sync_ratio(config, info.num_agents)
-    if (config.run.async_rl and not config.overlaps) or ratio.denominator == 1:
-        return []
-    samples, per_round = samples_per_iteration(config), samples_per_round(config, info.num_agents)
-    agents = f" x {info.num_agents} agents" if info.num_agents > 1 else ""
-    share = f" / num_policies={policies}" if policies > 1 else ""
-    fitting = per_round / learner.num_minibatches
-    advice = f"use --batch_size={fitting}" if fitting.denominator == 1 else "change --num_batches_per_epoch"
-    mode, other = "Synchronous mode trains", "collect asynchronously with --async_rl=True"
-    if config.overlaps:
-        mode, other = "Here a simulator in tensors trains", "use --vectorization=native"
-    return [
-        f"batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_batches_per_epoch} = {samples} "
-        f"transitions in a training iteration, but num_workers={rollout.num_workers} x num_envs_per_worker="
-        f"{rollout.num_envs_per_worker}{agents} x rollout={rollout.steps}{share} = {float(per_round):.10g} in a "
-        f"sampling round, a ratio of {float(ratio):.6g}. {mode} on 1, 2, 3, ... whole rounds: "
-        f"{advice}, or {other}."
-    ]
-
-
-def _shares(config: Config) -> list[str]:
-    """The learners of a policy share groups and trajectories evenly (row C-X2 of the PPO details)."""
-    rollout, learners, problems = config.rollout, config.learner.num_learners, []
-    groups, trajectories = (rollout.num_workers or 1) * config.groups_per_worker, trajectories_per_dataset(config)
-    if groups % learners:
-        problems.append(
-            f"num_learners={learners} cannot share the {groups} groups of environments (num_workers="
-            f"{rollout.num_workers} x worker_num_splits={config.groups_per_worker}) evenly. Use a --num_learners that "
-            f"divides {groups}, or another --num_workers."
-        )
-    if trajectories % learners:
-        problems.append(
-            f"num_learners={learners} cannot share the {trajectories} trajectories of a batch (batch_size="
-            f"{config.learner.batch_size} x num_batches_per_epoch={config.learner.num_batches_per_epoch} transitions, "
-            f"rollout={rollout.steps}) evenly. Use a --num_learners that divides {trajectories}, or another "
-            "--batch_size."
-        )
-    return problems
-
-
-def _memory(config: Config) -> list[str]:
-    """Minibatches of a recurrent policy are whole trajectories (row C35 of the PPO details)."""
-    learners, parts = config.learner.num_learners, config.learner.num_minibatches
-    trajectories = trajectories_per_dataset(config) // learners
-    if not config.model.use_rnn or trajectories % parts == 0:
-        return []
-    owner = "that each learner has of a batch" if learners > 1 else "of a batch"
-    return [
-        f"use_rnn=True trains on whole trajectories, and the {trajectories} trajectories {owner} cannot be dealt to "
-        f"num_batches_per_epoch={parts} equal minibatches. Use a --num_batches_per_epoch that divides {trajectories}."
-    ]
-
-
-def _lag_bound(config: Config, info: EnvInfo) -> list[str]:
-    """A bound under which a batch can be trained on."""
-    learner, bound = config.learner, config.learner.lag_bound
-    target = learner.target_policy_lag
-    if bound is None and target is None:
-        return []
-    if config.run.num_policies > 1:
-        name = f"bound_policy_lag={learner.bound_policy_lag}" if target is None else f"target_policy_lag={target:g}"
-        return [
-            f"{name} with num_policies={config.run.num_policies}: a trajectory would have to be in time for all of "
-            "them. Use --num_policies=1, or --max_policy_lag."
-        ]
-    return _lag_target(config) + ([] if bound is None else _least_bound(config, info, bound))
-
-
-def _lag_target(config: Config) -> list[str]:
-    learner, target, problems = config.learner, config.learner.target_policy_lag, []
-    if target is None:
-        return []
-    steps = learner.steps_per_batch
-    if not config.run.async_rl:
-        problems.append(
-            f"target_policy_lag={target:g} with async_rl=False: the average lag of a synchronous run is exactly "
-            f"{(steps - 1) / 2:g}, (num_epochs x num_batches_per_epoch - 1) / 2. Leave one of them out."
-        )
-    if target < (steps - 1) / 2:
-        problems.append(
-            f"target_policy_lag={target:g} cannot be reached: a batch is trained on in num_epochs={learner.epochs} "
-            f"x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps, so even the newest data has "
-            f"an average lag of {(steps - 1) / 2:g}. Use --target_policy_lag={(steps - 1) / 2:g} or more, or fewer "
-            "epochs or minibatches."
-        )
-    if learner.lag_bound is not None and learner.lag_bound < target:
-        problems.append(
-            f"bound_policy_lag={learner.bound_policy_lag} is below target_policy_lag={target:g}: no average is above "
-            "the largest lag. Raise the one or lower the other."
-        )
-    return problems
-
-
-def _least_bound(config: Config, info: EnvInfo, bound: int) -> list[str]:
-    learner = config.learner
-    steps, rows = learner.steps_per_batch, rows_per_group(config, info.num_agents)
-    share = trajectories_per_dataset(config) // learner.num_learners
-    least = least_lag_bound(steps, share, rows)
-    if bound >= least:
-        return []
-    wide = "" if least == steps - 1 else f" Here {rows} trajectories of a group share batches of {share}."
-    return [
-        f"bound_policy_lag={learner.bound_policy_lag} is less than one batch needs. It is trained on in "
-        f"num_epochs={learner.epochs} x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps, and "
-        f"even the newest data has lag 0 in the first of them, 1 in the second, and {steps - 1} in the last.{wide} Use "
-        f"--bound_policy_lag={least} or more, or fewer epochs or minibatches."
     ]
 
 

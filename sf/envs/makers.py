@@ -27,7 +27,7 @@ class MakeMany(Maker):
 
     def __call__(self, num_envs: int, **kwargs: Any) -> Any:
         """A `sf.envs.tensors.ManyTensors`."""
-        from sf.envs.tensors import ManyTensors
+        from sf.envs.tensor_batches import ManyTensors
 
         return ManyTensors(self.make(num_envs=num_envs, **kwargs), self.name)
 
@@ -37,7 +37,7 @@ class MakeOne(Maker):
 
     def __call__(self, render_mode: str | None = None, **kwargs: Any) -> Any:
         """A `sf.envs.tensors.OneTensor`. The function gets a seed and the way of drawing if it asks for them."""
-        from sf.envs.tensors import OneTensor
+        from sf.envs.tensor_batches import OneTensor
 
         offered = {"seed": 0, "render_mode": render_mode}
         asked = {name: value for name, value in offered.items() if name in inspect.signature(self.make).parameters}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from sf.console import rounded
-from sf.shared.records import Episode
+from sf.shared.episodes import Episode
 
 MOST_AGENTS = 16
 """Agents of an environment up to which each has curves and a place in a line."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from sf.monitor.by_agent import returns_by_agent, scalars_by_agent
-from sf.shared.records import Episode
+from sf.shared.episodes import Episode
 
 REWARD_EPISODES = 100
 """Episodes behind the reward on the console."""

@@ -46,9 +46,10 @@ from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
 from sf.monitor.user_curves import UserCurves
 from sf.monitor.view import Screen, View
 from sf.shared.cadence import Thinning, Timer
+from sf.shared.episodes import Episode
 from sf.shared.ledger import Ledger
 from sf.shared.messages import CheckpointSaved, EvaluationDone
-from sf.shared.records import REPORTED_COPIES, Episode
+from sf.shared.records import REPORTED_COPIES
 
 DRAW_INTERVAL_S, DASHBOARD_INTERVAL_S = 0.5, 1.0
 LEAST_BETWEEN_POINTS_S = 1.0

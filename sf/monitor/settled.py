@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from statistics import fmean
 
-from sf.shared.records import Episode
+from sf.shared.episodes import Episode
 
 MOST_WAITING = 32_768
 """Ended episodes that wait for older ones. Of more of them the oldest are forgotten, and none as old as they counts."""

@@ -27,7 +27,7 @@ from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
 from sf.run.children import Processes
 from sf.shared.arena import Array
-from sf.shared.records import Episode, EpisodeRing
+from sf.shared.episodes import Episode, EpisodeRing
 from sf.shared.weights import NOTHING_PUBLISHED
 
 LOOK_S = 0.1

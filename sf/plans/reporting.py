@@ -13,7 +13,7 @@ from sf.plans.local_iterator import LocalIterator
 from sf.plans.rollout_ops import STEPS_SAMPLED
 from sf.plans.worker import TeamEpisode
 from sf.plans.worker_set import WorkerSet
-from sf.shared.records import Episode
+from sf.shared.episodes import Episode
 
 EPISODES_FOR_MEAN = 100
 STEPS_OF_LAST_RESULT = "last_result_ts"

@@ -23,8 +23,8 @@ from sf.plans.trainer import Trainer
 from sf.processes.signals import Signals, noted_signals, parent
 from sf.run.finished import nothing_left
 from sf.run.reasons import ExitReason, limit_reached
+from sf.shared.episodes import Episode
 from sf.shared.ledger import Ledger
-from sf.shared.records import Episode
 from sf.storage.experiment import CONSOLE_LOG, Experiment
 from sf.storage.objects import json_object
 from sf.storage.runs import PLAN

@@ -19,7 +19,7 @@ from sf.plans.fragments import Fragments
 from sf.plans.policy import PlanPolicy
 from sf.plans.policy_map import Batch, PolicyMap, as_batch
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
-from sf.shared.records import Episode
+from sf.shared.episodes import Episode
 
 WHOLE, PARTS = "complete_episodes", "truncate_episodes"
 SAMPLING = 0x73616D70

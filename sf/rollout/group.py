@@ -30,8 +30,9 @@ from sf.rollout.scripted import ScriptedAgents
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.env_arguments import ENV_ARGUMENTS
+from sf.shared.episodes import Episode
 from sf.shared.matches import Match
-from sf.shared.records import Episode, Record
+from sf.shared.records import Record
 from sf.shared.slots import NO_POLICY, SlotState
 
 

@@ -22,8 +22,9 @@ from sf.processes.process import Stopped
 from sf.rollout.bells import RolloutBells
 from sf.rollout.group import Group, Listeners
 from sf.shared.context import RunContext
+from sf.shared.episodes import EpisodeRing
 from sf.shared.matches import MatchRing
-from sf.shared.records import EpisodeRing, rollout_record
+from sf.shared.records import rollout_record
 
 GLOBALS = 0x676C6F62
 """The last word of the entropy of the global generators: no environment has the same."""

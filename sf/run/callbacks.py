@@ -10,8 +10,8 @@ import numpy as np
 
 from sf.errors import UsageError
 from sf.monitor import Lag
+from sf.shared.episodes import Episode
 from sf.shared.messages import CheckpointSaved
-from sf.shared.records import Episode
 
 
 class Iteration(NamedTuple):

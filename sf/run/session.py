@@ -22,6 +22,7 @@ from sf.run.policy_snapshot import policy_snapshot
 from sf.run.reasons import REASONS, ExitReason, limit_reached
 from sf.run.run_records import RunRecords
 from sf.run.wiring import Shared
+from sf.shared.episodes import Episode, EpisodeRing
 from sf.shared.ledger import Ledger
 from sf.shared.messages import (
     CheckpointSaved,
@@ -34,7 +35,6 @@ from sf.shared.messages import (
     TrainSummary,
 )
 from sf.shared.progress import Phase, phase_of
-from sf.shared.records import Episode, EpisodeRing
 from sf.shared.weights import NOTHING_PUBLISHED
 from sf.storage.names import next_film
 

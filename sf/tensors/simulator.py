@@ -12,7 +12,7 @@ import torch
 from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.place import parameters_of
-from sf.envs.tensors import ManyTensors
+from sf.envs.tensor_batches import ManyTensors
 from sf.errors import EnvError
 
 

@@ -31,8 +31,9 @@ from sf.nets.fast.recorded import Recording, random_rows, recorded, recorder_for
 from sf.policy import PolicyStep
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
+from sf.shared.episodes import EpisodeRing
 from sf.shared.progress import Phase
-from sf.shared.records import REPORTED_COPIES, EpisodeRing, inference_record, rollout_record
+from sf.shared.records import REPORTED_COPIES, inference_record, rollout_record
 from sf.shared.slots import OBSERVATIONS, SlotState, below
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 from sf.tensors.actions import tensor_converter

@@ -14,7 +14,7 @@ from sf.cli.train import parse_config
 from sf.envs import register_env
 from sf.envs.digits import Digits
 from sf.run.preparation import prepare
-from sf.shared.records import EpisodeRing
+from sf.shared.episodes import EpisodeRing
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
 from tests.helpers.lab import make_lab, step_until
 

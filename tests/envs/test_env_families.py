@@ -17,7 +17,7 @@ from sf_envs.remember import Remember
 
 from sf.envs import find_env, probe
 from sf.errors import EnvError
-from sf.shared.records import EpisodeRing
+from sf.shared.episodes import EpisodeRing
 from tests.helpers.lab import make_lab, step_until
 
 REAL: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]], int]] = [

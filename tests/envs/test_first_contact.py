@@ -32,7 +32,7 @@ from sf.run import sizes
 from sf.run.first_look import first_look
 from sf.run.preparation import prepare
 from sf.run.sizes import resolve
-from sf.shared.records import EpisodeRing
+from sf.shared.episodes import EpisodeRing
 from sf.shared.slots import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
 from tests.cli.test_evaluate import acting

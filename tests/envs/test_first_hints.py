@@ -15,7 +15,7 @@ from sf_envs.multiagent import SeveralAgents
 
 from sf.envs import EnvSource, find_env, probe
 from sf.errors import EnvError
-from sf.shared.records import EpisodeRing
+from sf.shared.episodes import EpisodeRing
 from tests.environments.toys import Toy
 from tests.helpers.lab import make_lab, step_until
 

@@ -17,7 +17,7 @@ from sf.console import Console
 from sf.envs.metrics import EpisodeMetrics
 from sf.envs.statistics import kept
 from sf.monitor.episodes import EpisodeWindows
-from sf.shared.records import Episode
+from sf.shared.episodes import Episode
 from tests.helpers.commands import run
 from tests.helpers.events import read_events
 

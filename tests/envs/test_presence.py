@@ -22,8 +22,8 @@ from sf.errors import EnvError
 from sf.evaluator.playing import play
 from sf.evaluator.summary import summarize
 from sf.inference.small_worker import SmallInference
+from sf.shared.episodes import EpisodeRing
 from sf.shared.messages import EvaluationDone
-from sf.shared.records import EpisodeRing
 from sf.shared.slots import NO_POLICY
 from tests.cli.test_evaluate import acting
 from tests.environments.coming import LIVES, NUM_STEPS, SELDOM, Comers, Counting, Returning, comers, convoy

@@ -20,7 +20,7 @@ from sf.errors import EnvError
 from sf.evaluator.playing import play
 from sf.monitor.episodes import EpisodeWindows
 from sf.policy import ActorCritic, CollectPolicy
-from sf.shared.records import Episode
+from sf.shared.episodes import Episode
 from tests.environments.toys import Toy
 from tests.helpers.lab import RolloutWorker, make_lab, step_until
 

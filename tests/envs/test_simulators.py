@@ -17,7 +17,7 @@ from tests.helpers.commands import ROOT, run
 
 COMPARED = """
 import json, gymnasium, numpy as np
-from sf.envs.tensors import ManyTensors
+from sf.envs.tensor_batches import ManyTensors
 from sf_envs.simulators import gymnax
 many, rng, length, differences = ManyTensors(gymnax("CartPole-v1", 8, 30)), np.random.default_rng(0), np.zeros(8), []
 first = many.reset(seed=1)[0].copy()

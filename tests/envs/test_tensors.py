@@ -19,7 +19,8 @@ from torch import Tensor
 import sf
 from sf.envs import find_env, probe
 from sf.envs.registry import register_env
-from sf.envs.tensors import CheckedTensors, ManyTensors, OneTensor
+from sf.envs.tensor_batches import ManyTensors, OneTensor
+from sf.envs.tensors import CheckedTensors
 from sf.envs.vector_stepping import VectorBatch
 from sf.errors import EnvError
 from tests.helpers.commands import run

@@ -11,8 +11,8 @@ from typing import Any
 from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig
 from sf.machine.origin import Origin
 from sf.monitor import Console, Monitor, PolicySnapshot, Snapshot
+from sf.shared.episodes import Episode
 from sf.shared.ledger import Ledger
-from sf.shared.records import Episode
 
 SECONDS = {
     "rollout-0": {"step": 3.0, "wait": 1.0},

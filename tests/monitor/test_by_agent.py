@@ -11,7 +11,7 @@ from sf.evaluator.playing import Episodes
 from sf.evaluator.summary import summarize
 from sf.monitor.by_agent import MOST_AGENTS, in_words, returns_by_agent, scalars_by_agent
 from sf.monitor.lines import agents_line, outcome_line
-from sf.shared.records import Episode
+from sf.shared.episodes import Episode
 from tests.helpers.commands import run
 
 ENV = "--env=tests.environments.duel:duel"

@@ -18,8 +18,8 @@ from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.episodes import EpisodeWindows
 from sf.monitor.goal import GoalWaits, LeftOut
 from sf.monitor.settled import LONGEST, SettledEpisodes
+from sf.shared.episodes import Episode
 from sf.shared.ledger import Ledger
-from sf.shared.records import Episode
 from tests.helpers.commands import EXPERIMENT, NAME, run
 from tests.helpers.monitored import SECONDS, Tape, config
 

@@ -18,16 +18,9 @@ from sf.monitor import Monitor
 from sf.monitor.expected_lag import ExpectedLag
 from sf.run.callbacks import Callbacks
 from sf.run.session import Session
+from sf.shared.episodes import Episode, EpisodeRing
 from sf.shared.messages import EvaluationDone, TrainSummary
-from sf.shared.records import (
-    LAG_COUNTS,
-    Episode,
-    EpisodeRing,
-    Record,
-    inference_record,
-    learner_record,
-    rollout_record,
-)
+from sf.shared.records import LAG_COUNTS, Record, inference_record, learner_record, rollout_record
 from sf.shared.slots import Discard, Slots
 from tests.helpers.events import read_events, read_histograms
 from tests.helpers.lab import make_lab

@@ -12,8 +12,8 @@ import pytest
 
 import sf
 from sf.monitor.user_curves import MOST_NAMES, UserCurves
+from sf.shared.episodes import Episode
 from sf.shared.messages import CheckpointSaved
-from sf.shared.records import Episode
 from tests.helpers.events import read_events
 
 

@@ -363,7 +363,7 @@ def test_vectors_of_doubles_are_stored_with_all_their_digits(tmp_path: Path) -> 
 
 
 def test_episodes_report_raw_returns_whatever_is_trained_on(tmp_path: Path) -> None:
-    from sf.shared.records import EpisodeRing
+    from sf.shared.episodes import EpisodeRing
 
     lab = make_lab(tmp_path, "test/Counter", env_kwargs='{"episode_steps": 4}', reward_scale=0.5, reward_clip=1.0)
     ring = EpisodeRing(lab.arena, 0)

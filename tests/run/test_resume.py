@@ -15,7 +15,7 @@ from sf.envs import history
 from sf.learner.saving import RESUME_POINT
 from sf.run.callbacks import Callbacks
 from sf.run.supervisor import train
-from sf.shared.records import Episode
+from sf.shared.episodes import Episode
 from sf.storage import checkpoint
 from tests.helpers.commands import run
 from tests.helpers.lab import make_config

@@ -21,8 +21,8 @@ from sf.run.callbacks import Callbacks
 from sf.run.children import Processes
 from sf.run.session import Session
 from sf.run.supervisor import train
+from sf.shared.episodes import Episode, EpisodeRing
 from sf.shared.messages import CheckpointSaved
-from sf.shared.records import Episode, EpisodeRing
 from tests.helpers.commands import CARTPOLE, EXPERIMENT, Running, run, running, wait_for_new
 from tests.helpers.lab import make_config, make_lab
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from sf.inference.worker import InferenceWorker
-from sf.shared import exchange, leaving, order, records, requests, slots, weights
+from sf.shared import episodes, exchange, leaving, order, records, requests, slots, weights
 from sf.shared.arena import Arena, Field
 from sf.shared.leaving import Heard
 from sf.shared.slots import SlotState
@@ -121,11 +121,11 @@ def record_records(recorded: Recorded) -> None:
 
 
 def record_episodes(recorded: Recorded) -> None:
-    ring = records.EpisodeRing(Arena(records.record_fields(1, 1, 1)), 0)
-    episodes: Any = recorded.watch("episodes", ring._episodes[:1].copy())
-    ring._episodes = episodes
+    ring = episodes.EpisodeRing(Arena(records.record_fields(1, 1, 1)), 0)
+    watched: Any = recorded.watch("episodes", ring._episodes[:1].copy())
+    ring._episodes = watched
     ring._count = recorded.word("count", np.zeros(1, np.int64))
-    recorded.runs(WRITER, ring.append, records.Episode(0, 3.0, 5, 3.0))
+    recorded.runs(WRITER, ring.append, episodes.Episode(0, 3.0, 5, 3.0))
     (episode,) = recorded.runs(READER, ring.new_episodes)
     assert episode.length == 5
 
@@ -330,7 +330,7 @@ class OneEnv:
 HAND_OVERS: dict[str, tuple[Callable[[Recorded], None], tuple[ModuleType, ...]]] = {
     "weights": (record_weights, (weights,)),
     "records": (record_records, (records,)),
-    "episodes": (record_episodes, (records,)),
+    "episodes": (record_episodes, (episodes,)),
     "leaving": (record_leaving, (leaving,)),
     "requests": (record_requests, (requests,)),
     "slots": (record_slots, (slots,)),

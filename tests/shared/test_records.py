@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 
 from sf.shared.arena import Arena
-from sf.shared.records import (
-    EPISODES_KEPT,
-    METRICS_KEPT,
-    MOST_METRICS,
-    Episode,
-    EpisodeRing,
-    learner_record,
-    record_fields,
-    rollout_record,
-)
+from sf.shared.episodes import Episode, EpisodeRing
+from sf.shared.records import EPISODES_KEPT, METRICS_KEPT, MOST_METRICS, learner_record, record_fields, rollout_record
 
 
 def test_a_writer_killed_inside_a_write_leaves_the_last_good_values() -> None:

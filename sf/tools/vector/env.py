@@ -37,15 +37,15 @@ from sf.processes.child import KILL_GRACE_S, Child
 from sf.processes.disposable import NOT_GUARDED_TEXT, in_disposable_child
 from sf.processes.failures import as_exception
 from sf.processes.simulators import Simulators
-from sf.shared.arena import Arena, Array, Field
+from sf.shared.arena import Arena, Array
 from sf.shared.doorbell import Doorbell
 from sf.shared.order import observe, publish
 from sf.shared.progress import phase_of
 from sf.spaces import EnvInfo
+from sf.tools.vector.layout import fields_of, nest_of
 from sf.tools.vector.worker import (
     CLOSE,
     FINAL,
-    IDLE,
     OBSERVED,
     RESET,
     STEP,
@@ -129,7 +129,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._info, self._timeout_s = info, timeout_s
-        self._arena = Arena(_fields(info, self.action_space, num_envs, self.num_workers))
+        self._arena = Arena(fields_of(info, self.action_space, num_envs, self.num_workers))
         self._bell, self._poll = Doorbell(), select.poll()
         self._observed, self._finals = (leaves_of(self._arena, info, kind) for kind in (OBSERVED, FINAL))
         self._begin(source)
@@ -324,10 +324,10 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _packed(self, leaves: Mapping[str, Array]) -> Any:
         """All rows, as the space has them."""
-        return _nest(self.single_observation_space, self._info, leaves.__getitem__)
+        return nest_of(self.single_observation_space, self._info, leaves.__getitem__)
 
     def _packed_row(self, row: int) -> Any:
-        return _nest(self.single_observation_space, self._info, lambda name: self._finals[name][row])
+        return nest_of(self.single_observation_space, self._info, lambda name: self._finals[name][row])
 
 
 vector_env = SharedVectorEnv
@@ -362,36 +362,3 @@ def _one_for_each(seed: int | Sequence[int | None] | None, num_envs: int) -> Seq
     if is_many:
         return [None if one is None else int(one) for one in seeds]
     return [None if seeds[0] is None else int(seeds[0]) + row for row in range(num_envs)]
-
-
-def _fields(info: EnvInfo, action_space: gymnasium.Space[Any], num_envs: int, num_workers: int) -> dict[str, Field]:
-    rows = {
-        f"{kind}{name}": Field((num_envs, *leaf.shape), leaf.dtype)
-        for kind in (OBSERVED, FINAL)
-        for name, leaf in info.observations.items()
-    }
-    shape, dtype = action_space.shape, action_space.dtype
-    assert shape is not None
-    return rows | {
-        "actions": Field(shape, np.dtype(dtype).name),
-        "rewards": Field((num_envs,), "float64"),
-        "terminated": Field((num_envs,), "bool"),
-        "truncated": Field((num_envs,), "bool"),
-        "orders": Field((num_workers,), "int64", IDLE),
-        "told": Field((num_workers,), "int64"),
-        "progress": Field((num_workers,), "int64"),
-    }
-
-
-def _nest(space: gymnasium.Space[Any], info: EnvInfo, array_of: Callable[[str], Any]) -> Any:
-    """Copies of the arrays of the leaves, of the types that a space has, in the nest that it describes."""
-    names: dict[tuple[Any, ...], str] = {leaf.path: name for name, leaf in info.observations.items()}
-
-    def fill(part: gymnasium.Space[Any], path: tuple[Any, ...]) -> Any:
-        if isinstance(part, spaces.Dict):
-            return {key: fill(one, (*path, key)) for key, one in part.spaces.items()}
-        if isinstance(part, spaces.Tuple):
-            return tuple(fill(one, (*path, index)) for index, one in enumerate(part.spaces))
-        return array_of(names[path]).astype(part.dtype)
-
-    return fill(space, ())
