@@ -68,6 +68,12 @@ class ForkServers:
         if self._environments is not None:
             self._or_without(self._environments.look)
 
+    @property
+    def may_begin_environments(self) -> bool:
+        """Whether a process with environments can be started without a wait."""
+        server = self._environments
+        return server is None or server.child is None or server.is_ready
+
     def begin_networks(self, job: ChildJob) -> Begun:
         """Starts a process that needs torch: a fork, or a program of its own where its server is not ready."""
         return self.networks.begin(job) if self.networks.is_ready else spawned(job)

@@ -112,7 +112,7 @@ class Processes:
         for place in self.places:
             if place.child is not None:
                 self._kill_if_it_hangs(place, place.child, now)
-            elif place.start_s <= now or (place.waits_for_fork_server and self.servers.networks.is_ready):
+            elif place.start_s <= now or (place.waits_for_fork_server and self._may_begin(place.spec)):
                 self._fill(place)
         if now >= self.next_look_s and self.simulators is not None:
             self.next_look_s = now + LOOK_S
@@ -162,11 +162,10 @@ class Processes:
     def _fill(self, place: Place) -> None:
         """Starts a child in this place; later, if it comes from a fork server that is not ready."""
         assert self.simulators is not None
-        spec, incarnation, networks = place.spec, place.restarts.total, self.servers.networks
-        is_rollout = spec.kind == "rollout"  # the only ones that do without torch
+        spec, incarnation = place.spec, place.restarts.total
         progress = Progress(self.shared.arena[f"records/{spec.kind}/progress"], spec.index)
         progress.enter(Phase.START)
-        place.start_s, place.waits_for_fork_server = math.inf, not (is_rollout or networks.is_ready)
+        place.start_s, place.waits_for_fork_server = math.inf, not self._may_begin(spec)
         if place.waits_for_fork_server:
             return
         child = Child(
@@ -177,10 +176,15 @@ class Processes:
             simulators=self.simulators,
             incarnation=incarnation,
             leads_group=spec.has_environments,
-            begin=self._begin_rollout if is_rollout else networks.begin,
+            begin=self._begin_rollout if _does_without_torch(spec) else self.servers.networks.begin,
         )
         watch = HangWatch(progress, spec.deadlines_s, time.monotonic())
         place.fill(child, watch, self._work_of(spec))
+
+    def _may_begin(self, spec: RoleSpec) -> bool:
+        """Whether the fork server of this role is ready, or none is needed."""
+        servers = self.servers
+        return servers.may_begin_environments if _does_without_torch(spec) else servers.networks.is_ready
 
     def _check(self) -> None:
         """Hears what was reported, and deals with those that are no more; a cause that was told comes first."""
@@ -363,3 +367,7 @@ class Processes:
 
     def _alive(self) -> list[Child]:
         return [child for child in self.children if not child.has_ended()]
+
+
+def _does_without_torch(spec: RoleSpec) -> bool:
+    return spec.kind == "rollout"

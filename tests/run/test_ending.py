@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from sf.errors import InternalError
 from sf.learner.worker import Learner
-from sf.processes.child import Child
+from sf.processes.child import Child, spawned
+from sf.processes.servers import ForkServers
 from sf.processes.signals import Signals
 from sf.run import children
 from sf.run.children import Processes
@@ -181,8 +182,10 @@ def test_fault_a14_e1_learner_that_has_learned_nothing_may_be_killed_at_the_end(
 def test_fault_e4_who_has_not_begun_to_work_is_killed_like_all_that_do_not_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """And not by the signal that asks for its stacks, which it does not know yet."""
+    """And not by the signal that asks for its stacks, which it does not know yet, as a program of its own."""
     start_slowly(tmp_path, 1000.0)
+    monkeypatch.setattr(ForkServers, "may_begin_environments", True)
+    monkeypatch.setattr(ForkServers, "begin_environments", lambda _, job: spawned(job))
     monkeypatch.setattr(children, "STOP_GRACE_S", 0.5)
     prepared = prepare(make_config(train_dir=str(tmp_path), serial_mode=False))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
