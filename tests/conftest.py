@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from sf.processes import spare
 from sf.run import sizes
 from tests.helpers.monitored import Run, Start
-from tests.helpers.starter import close_starter
+from tests.helpers.starter import close_starter, start_spare
 
 settings.register_profile("sf", deadline=None)  # a machine that stands still for a moment has shown nothing
 settings.load_profile("sf")
@@ -35,6 +36,14 @@ def end_of_the_starter() -> Iterator[None]:
     """Ends the process that forks commands, if there is one."""
     yield
     close_starter()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_spares() -> Iterator[None]:
+    """Pythons that load for the fork servers of runs in this process are forks of one that has done so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spare, "start_program", start_spare)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -21,10 +21,9 @@ from sf.plans.local_iterator import OperatorFailed, Transform
 from sf.plans.mailbox import Key, PlanAnswer, Published
 from sf.plans.wiring import Wired
 from sf.policy.nests import map_leaves
-from sf.processes.child import spawned
 from sf.processes.servers import ForkServers
 from sf.processes.signals import Signals
-from sf.processes.simulators import Simulators
+from sf.processes.spare import NETWORKS
 from sf.run.children import Processes
 from sf.shared.arena import Array
 from sf.shared.episodes import Episode, EpisodeRing
@@ -267,12 +266,16 @@ class LocalFragments(Fragments):
         self._roles = []
 
 
-class NoForkServers(ForkServers):
-    """The workers of a plan are programs of their own, and a plan has no other processes."""
+class WorkerServer(ForkServers):
+    """The workers of a plan have torch and environments, and a plan has no other processes."""
+
+    def __init__(self) -> None:
+        """Starts nothing yet."""
+        super().__init__(for_environments=NETWORKS)
 
     def start(self) -> None:
-        """Only what keeps watch over their processes."""
-        self.simulators = self.simulators or Simulators()
+        """Has the one for environments begin to load."""
+        self.start_environments()
 
 
 class RemoteFragments(Fragments):
@@ -288,7 +291,7 @@ class RemoteFragments(Fragments):
         super().__init__(wired)
         self._own_signals = Signals(second_one_exits=False, parent=None) if signals is None else None
         self._signals: Signals = signals or self._own_signals  # type: ignore[assignment]  # one of them is there
-        self._servers = NoForkServers()
+        self._servers = WorkerServer()
         self.processes: Processes | None = None
 
     def start(self) -> None:
@@ -299,7 +302,8 @@ class RemoteFragments(Fragments):
         """
         if self.processes is not None:
             return
-        begin = partial(spawned, imports_script=False)  # functions and classes of the script are sent as they are
+        # Functions and classes of the script are sent as they are.
+        begin = partial(self._servers.begin_environments, imports_script=False)
         self.processes = Processes(self.wired.shared, self.wired.config.faults, self._servers, begin)
         self.processes.start(self.wired.specs)
         while not self.processes.is_ready:

@@ -90,19 +90,23 @@ class ForkServer:
         if not child.is_ready and time.monotonic() > self._deadline_s:
             raise WorkerCrashed(f"The {self.name} did not load {self._needs} within {INIT_S:g} s. {self._try_it}")
 
-    def begin(self, job: ChildJob) -> Begun:
+    def begin(self, job: ChildJob, imports_script: bool = True) -> Begun:
         """Has the server fork a process for a job.
+
+        Args:
+            job: of the process.
+            imports_script: whether it imports the script of the user.
 
         Raises:
             SfError: it has died, does not answer, or the kernel refuses another process.
         """
         assert self.child is not None
         job.parent_pid = self.child.pid
-        with Packed(job, is_forked=True) as packed:
+        with Packed(job, is_forked=True, imports_script=imports_script) as packed:
             if len(packed.descriptors) > MOST_DESCRIPTORS:
                 job.parent_pid = os.getpid()
                 with pages_for(self.name):
-                    return spawned(job)
+                    return spawned(job, imports_script)
             status, their_status = os.pipe()
             with socket.socket(
                 socket.AF_UNIX

@@ -21,18 +21,19 @@ Used = TypeVar("Used")
 class ForkServers:
     """They serve one run, restarts of its learner included; a context."""
 
-    def __init__(self, spares: Spares | None = None) -> None:
+    def __init__(self, spares: Spares | None = None, for_environments: str = ENVIRONMENTS) -> None:
         """Starts nothing yet.
 
         Args:
             spares: those that load already, closed by the caller; None for none.
+            for_environments: what the server of processes with environments loads.
         """
         self._spares = spares or Spares()
         self.simulators: Simulators | None = None
         """The orphan reaper of the run, once it has processes."""
         self.networks = ForkServer(NETWORKS, self._spares)
         """Forks learners, inference workers and evaluators. Its end is the end of the run."""
-        self._environments: ForkServer | None = ForkServer(ENVIRONMENTS, self._spares)
+        self._environments: ForkServer | None = ForkServer(for_environments, self._spares)
 
     def __enter__(self) -> ForkServers:
         return self
@@ -48,8 +49,13 @@ class ForkServers:
 
     def start(self) -> None:
         """Has both begin to load, unless that has begun."""
-        self.simulators = self.simulators or Simulators()
+        self.start_environments()
+        assert self.simulators is not None
         self.networks.start(self.simulators)
+
+    def start_environments(self) -> None:
+        """The same of the one for environments."""
+        self.simulators = self.simulators or Simulators()
         if self._environments is not None:
             self._environments.start(self.simulators)
 
@@ -78,15 +84,15 @@ class ForkServers:
         """Starts a process that needs torch: a fork, or a program of its own where its server is not ready."""
         return self.networks.begin(job) if self.networks.is_ready else spawned(job)
 
-    def begin_environments(self, job: ChildJob) -> Begun:
+    def begin_environments(self, job: ChildJob, imports_script: bool = True) -> Begun:
         """Starts a process with environments: a fork, or a program of its own where no server is there for them."""
         server = self._environments
         if server is not None and server.child is not None:
-            begun = self._or_without(lambda: server.begin(job))
+            begun = self._or_without(lambda: server.begin(job, imports_script))
             if begun is not None:
                 return begun
             job.parent_pid = os.getpid()
-        return spawned(job)
+        return spawned(job, imports_script)
 
     def _or_without(self, use: Callable[[], Used]) -> Used | None:
         """What a use of the server of environments returns; None if it fails, and with it the server is given up."""

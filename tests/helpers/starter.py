@@ -25,15 +25,20 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Container, Mapping, Sequence
 from multiprocessing import process
 from pathlib import Path
 from typing import Any
 
+import psutil
 from setproctitle import setproctitle
 
+from sf.machine.memory import TUNABLES
 from sf.processes import spare
-from sf.processes.ties import MARK
+from sf.processes.signals import STOP_SIGNALS
+from sf.processes.simulators import Subreaper
+from sf.processes.ties import MARK, STACKS_SIGNAL
 
 ROOT = str(Path(__file__).parents[2])
 LAUNCH = ("env", "--default-signal=HUP,INT", "setpriv", "--pdeathsig", "KILL")
@@ -65,6 +70,10 @@ ONE_THREAD = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "OPENBLAS_NU
 MAIN = "import runpy; from tests.helpers.starter import next_module; runpy._run_module_as_main(next_module())"
 REQUEST_BYTES = 2**17
 PR_SET_PDEATHSIG = 1
+
+
+ENVIRONMENT = dict(os.environ)
+"""Before any test has changed it."""
 
 
 class ForkedCommand:
@@ -123,15 +132,17 @@ class Starter:
 
     def __init__(self) -> None:
         """Starts it; it takes requests at once and answers when it has loaded all."""
-        self.environment = dict(os.environ)
+        self.environment = ENVIRONMENT
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # The name that a process shows takes the place of its arguments, so these must be long enough.
             line = [*LAUNCH, sys.executable, "-c", MAIN, str(theirs.fileno()), "-" * 4000]
+            mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())  # who starts a child has stop signals blocked
             self._process = subprocess.Popen(
                 line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=ROOT,
                 env=self.environment | {"PYTHONPATH": ROOT, MARK: spare.ROOM_FOR_MARK}, start_new_session=True,
             )  # fmt: skip
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def start(
         self, module: str, arguments: Sequence[str], path: Path, environment: Mapping[str, str], out: int, err: int
@@ -147,6 +158,24 @@ class Starter:
             os.close(theirs)
         return ForkedCommand(status)
 
+    def start_spare(self, connection: int, arguments: Sequence[str]) -> int:
+        """Has it fork a process that becomes a child of this one and waits for a job; returns its number."""
+        request = {"spare": arguments, "path": os.getcwd(), "sys_path": sys.path, "environment": dict(os.environ)}
+        message = json.dumps(request).encode()
+        assert len(message) < REQUEST_BYTES
+        status, theirs = os.pipe()
+        subreaper = Subreaper()  # while the process between the two ends, which makes this one the parent
+        try:
+            socket.send_fds(self._socket, [message], [1, 2, theirs, connection])
+            os.close(theirs)
+            found = os.read(status, 4)
+            while psutil.Process(struct.unpack("i", found)[0]).ppid() != os.getpid():
+                time.sleep(0.001)
+        finally:
+            subreaper.close()
+            os.close(status)
+        return int(struct.unpack("i", found)[0])
+
     def close(self) -> None:
         """Commands that run are killed with it."""
         self._socket.close()
@@ -158,8 +187,13 @@ _starters: dict[int, Starter] = {}
 """By the process that has started it: a fork of it has none."""
 
 
-def needs_new_python(environment: Mapping[str, str]) -> bool:
-    """Whether a command with this environment would find something else in a Python that has been started before."""
+def needs_new_python(environment: Mapping[str, str], without: Container[str] = ()) -> bool:
+    """Whether a command with this environment would find something else in a Python that has been started before.
+
+    Args:
+        environment: of the command.
+        without: variables that do not matter, since they had these values when it was started.
+    """
     if os.environ.get("SF_TEST_NEW_PYTHON") or threading.current_thread() is not threading.main_thread():
         return True
     folders = environment["PYTHONPATH"].split(os.pathsep)
@@ -167,6 +201,7 @@ def needs_new_python(environment: Mapping[str, str]) -> bool:
         return True
     own = os.environ if os.getpid() not in _starters else _starters[os.getpid()].environment
     names = {name for name in {*own, *environment} if name.startswith(READ_AT_THE_START)} - {"PYTHONPATH"}
+    names = {name for name in names if name not in without}
     return any(own.get(name) != environment.get(name) for name in names)
 
 
@@ -178,6 +213,19 @@ def forked(
     if own not in _starters:
         _starters[own] = Starter()
     return _starters[own].start(module, arguments, path, environment, out, err)
+
+
+def start_spare(connection: int, arguments: Sequence[str]) -> int:
+    """Has the place of `start_program` of `sf.processes.spare` in a process that runs tests."""
+    path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
+    tunables = {name: value for name, value in os.environ.items() if name != TUNABLES}
+    loads_all = [*arguments[1:]] in ([*modules] for modules in spare.MODULES.values()) and arguments[1:]
+    own = os.getpid()
+    if own not in _starters:
+        _starters[own] = Starter()
+    if not loads_all or needs_new_python({**tunables, "PYTHONPATH": path}, without=ONE_THREAD):
+        return new_program(connection, arguments)
+    return _starters[own].start_spare(connection, arguments)
 
 
 def close_starter() -> None:
@@ -199,10 +247,13 @@ def next_module() -> str:
                 if key.fileobj is not connection:
                     _reap(selector, key.fd, *running.pop(key.fd))
                     continue
-                message, descriptors, *_ = socket.recv_fds(connection, REQUEST_BYTES, 3)
+                message, descriptors, *_ = socket.recv_fds(connection, REQUEST_BYTES, 4)
                 if not message:
                     os._exit(0)
-                out, err, status = descriptors
+                out, err, status, *more = descriptors
+                if more:
+                    _fork_spare(json.loads(message), out, err, status, *more)
+                    continue
                 pid = os.fork()
                 if pid == 0:
                     for descriptor in (
@@ -235,6 +286,26 @@ def _load() -> None:
     gc.freeze()  # what the collector does not look at stays one copy for all
 
 
+def _fork_spare(request: dict[str, Any], out: int, err: int, status: int, connection: int) -> None:
+    """A grandchild, whose parent ends at once, so that it becomes a child of the process that has asked for it."""
+    between = os.fork()
+    if between == 0:
+        if pid := os.fork():
+            os.write(status, struct.pack("i", pid))
+            os._exit(0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, STACKS_SIGNAL})
+        parent, *modules = request["spare"]
+        while os.getppid() != int(parent):
+            time.sleep(0.001)
+        _take_over(request, out, err)
+        sys.path[:] = request["sys_path"]
+        _close_but(connection)
+        spare.wait_for_job(connection, int(parent), modules)
+    for descriptor in (out, err, status, connection):
+        os.close(descriptor)
+    os.waitpid(between, 0)
+
+
 def _reap(selector: selectors.BaseSelector, pidfd: int, pid: int, status: int) -> None:
     _, found = os.waitpid(pid, 0)
     with contextlib.suppress(BrokenPipeError):
@@ -248,17 +319,8 @@ def _become(request: dict[str, Any], base: list[str], out: int, err: int) -> str
     """Makes this fork what a new Python would be; returns the module."""
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    for descriptor, standard in ((out, 1), (err, 2)):
-        os.dup2(descriptor, standard)
-        os.close(descriptor)
-    os.chdir(request["path"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    process.ORIGINAL_DIR = request["path"]  # type: ignore[attr-defined]  # where children of `multiprocessing` begin
+    _take_over(request, out, err)
     sys.path[:] = [request["path"], *request["environment"]["PYTHONPATH"].split(os.pathsep), *base]
-    importlib.invalidate_caches()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
-        del sys.modules[name]
     sys.modules["numpy"].random.seed()  # else all forks would draw the same numbers
     module: str = request["module"]
     sys.argv = ["-m", *request["arguments"]]
@@ -268,18 +330,37 @@ def _become(request: dict[str, Any], base: list[str], out: int, err: int) -> str
     return module
 
 
-def _fork_program(connection: int, arguments: Sequence[str]) -> int:
-    """Has the place of `start_program`: what the new Python would load is there, unless threads forbid a fork."""
-    if len(os.listdir("/proc/self/task")) > 1:
-        return _start_program(connection, arguments)
-    if pid := os.fork():
-        return pid
+def _take_over(request: dict[str, Any], out: int, err: int) -> None:
+    """Streams, directory and environment of who has asked."""
+    for descriptor, standard in ((out, 1), (err, 2)):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    os.chdir(request["path"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    process.ORIGINAL_DIR = request["path"]  # type: ignore[attr-defined]  # where children of `multiprocessing` begin
+    importlib.invalidate_caches()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+
+
+def _close_but(connection: int) -> None:
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor > 2 and descriptor != connection:
             with contextlib.suppress(OSError):  # the one that has read the directory
                 os.close(descriptor)
+
+
+def _fork_program(connection: int, arguments: Sequence[str]) -> int:
+    """Has the place of `start_program`: what the new Python would load is there, unless threads forbid a fork."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        return new_program(connection, arguments)
+    if pid := os.fork():
+        return pid
+    _close_but(connection)
     parent, *modules = arguments
     spare.wait_for_job(connection, int(parent), modules)
 
 
-_start_program = spare.start_program
+new_program = spare.start_program
+"""A Python that loads what a spare needs, as users have it."""

@@ -12,12 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from sf.processes import fork_server
+from sf.processes import fork_server, spare
 from sf.processes.child import Child
 from sf.processes.servers import ForkServers
 from sf.processes.simulators import Simulators
 from sf.processes.spare import ENVIRONMENTS, Spares
 from tests.helpers.commands import CARTPOLE, running, wait_for_more, wait_for_training
+from tests.helpers.starter import new_program
 from tests.processes.test_fork_server import exit_code, message_of
 
 
@@ -30,6 +31,7 @@ def test_fault_a9_environments_do_without_their_server(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
     monkeypatch.setattr(fork_server, "BIRTH_S", 0.2)
+    monkeypatch.setattr(spare, "start_program", new_program)  # which finds no torch
     with ForkServers() as servers:
         servers.simulators = simulators = Simulators()
         server = servers._environments

@@ -28,8 +28,8 @@ from sf.shared.slots import SlotState
 from tests.helpers.lab import Lab, make_lab
 
 CRASH_FILES = (
-    "group.py", "slots.py", "records.py", "episodes.py", "stepping.py", "scores.py", "worker.py", "role.py", "actors.py",
-    "numpy_network.py", "observations.py", "contract.py", "finite.py",
+    "group.py", "slots.py", "records.py", "episodes.py", "stepping.py", "scores.py", "worker.py", "role.py",
+    "actors.py", "numpy_network.py", "observations.py", "contract.py", "finite.py",
 )  # fmt: skip
 numbers = itertools.count()
 
