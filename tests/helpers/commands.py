@@ -185,8 +185,7 @@ def running(
 ) -> Iterator[Running]:
     """Starts a command of sf, see `started`; a training has the name that the tests look for if it is given none.
 
-    A command that loads torch is a fork of a Python that has loaded it, see `tests.helpers.starter`. A training with
-    several processes leaves that to its children.
+    It is a fork of a Python that has loaded torch, see `tests.helpers.starter`.
     """
     names = [word for word in arguments if word.startswith("--experiment=")]
     if module == "sf.cli.train" and not names and "--help" not in arguments:
@@ -194,8 +193,7 @@ def running(
     if len(names) > 1:
         arguments = tuple(word for word in arguments if word != NAME)
     environment = os.environ | {"PYTHONPATH": python_path}
-    loads_torch = module != "sf.cli.train" or {"--serial_mode", "--serial_mode=True"} & {*arguments}
-    if in_new_python or not loads_torch or needs_new_python(environment):
+    if in_new_python or needs_new_python(environment):
         with started(path, sys.executable, "-m", module, *arguments, python_path=python_path) as command:
             yield command
     else:
