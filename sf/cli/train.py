@@ -43,8 +43,9 @@ def _train(arguments: Sequence[str]) -> int:
     spares = Spares()
     with contextlib.closing(spares):
         if may_have_processes(arguments):
-            spares.start(NETWORKS)
-            spares.start(ENVIRONMENTS)
+            with contextlib.suppress(OSError):  # told when the run needs them
+                spares.start(NETWORKS)
+                spares.start(ENVIRONMENTS)
         return _train_with(spares, arguments)
 
 

@@ -39,6 +39,10 @@ class ForkServers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends them and what they have forked; a run in one process needs none."""
         with stop_signals_blocked():
             self.networks.end()
             if self._environments is not None:
@@ -46,6 +50,7 @@ class ForkServers:
             self._spares.close()
             if self.simulators is not None:
                 self.simulators.close()
+                self.simulators = None
 
     def start(self) -> None:
         """Has both begin to load, unless that has begun."""

@@ -95,7 +95,7 @@ def pages_for(name: str) -> contextlib.AbstractContextManager[None]:
 def start_program(connection: int, arguments: Sequence[str]) -> int:
     """A new Python that runs `main` with these arguments; returns its process number."""
     flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    line = [spawn.get_executable(), *flags, "-c", MAIN, json.dumps(sys.path), str(connection), *arguments]
+    line = [spawn.get_executable(), *flags, "-c", MAIN, json.dumps([*map(str, sys.path)]), str(connection), *arguments]
     return util.spawnv_passfds(os.fsencode(spawn.get_executable()), line, [connection])
 
 

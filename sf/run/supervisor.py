@@ -108,6 +108,8 @@ def train_prepared(
     if servers is None:
         with ForkServers() as own:
             return train_prepared(prepared, callbacks, change, own)
+    if config.run.serial_mode:
+        servers.close()
     with (
         noted_signals(config.run.serial_mode, early, started_by, has_launcher=not rank.is_alone) as signals,
         own_directory(config, rank) as config,

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+import sf
 from sf.processes import fork_server, spare
 from sf.processes.child import Child
 from sf.processes.servers import ForkServers
@@ -73,3 +74,18 @@ def test_fault_a9_run_goes_on_without_the_server_of_environments(tmp_path: Path)
     assert finished.code == 130, finished.err
     assert f"The env-server (pid {server.pid}) was killed by SIGKILL" in finished.out
     assert "Restart 1 of rollout-0 follows" in finished.out
+
+
+def test_run_in_one_process_keeps_no_servers(tmp_path: Path) -> None:
+    """Although the flags have left open whether it has one."""
+    seen: set[str] = set()
+
+    def look(_: object) -> None:
+        seen.update(process.name() for process in psutil.Process().children(recursive=True))
+
+    sf.train(
+        "sf/Carts-v0", train_dir=str(tmp_path), vectorization="tensors", num_envs_per_worker=64,
+        train_for_env_steps=9000, on_iteration=look,
+    )  # fmt: skip
+    assert seen
+    assert not {name for name in seen if name.startswith(("sf-fork", "sf-env"))}
