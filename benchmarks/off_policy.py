@@ -1,10 +1,11 @@
 """SAC and DQN beside loops of one page with the same settings: frames and updates per second, in turns.
 
-    python benchmarks/off_policy.py [--algorithms sac dqn] [--frames 6000] [--rounds 3]
+    python benchmarks/off_policy.py [--algorithms sac dqn] [--frames 6000] [--rounds 3] [--threads 1]
 
 The loops use gymnasium, torch modules, `torch.optim.Adam` and all cores for each matrix product, as single-file
 programs do. Both sides have as many environments, updates per frame, transitions in a minibatch and layers; rates are
-counted from the first update on.
+counted from the first update on. Beside other work, threads of a loop wait for each other most of the time: compare
+with `--threads=1` then.
 """
 
 from __future__ import annotations
@@ -38,15 +39,18 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--frames", type=int, default=6000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=0, help="of the loops; 0 for all cores")
     parser.add_argument("--loop", choices=SETTINGS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.loop:
+        if arguments.threads:
+            torch.set_num_threads(arguments.threads)
         print(json.dumps(LOOPS[arguments.loop](arguments.frames, SETTINGS[arguments.loop])))
         return
     for name in arguments.algorithms:
         rates: dict[str, list[float]] = {}
         for _ in range(arguments.rounds):
-            rates.setdefault("a plain loop", []).append(_loop(name, arguments.frames))
+            rates.setdefault("a plain loop", []).append(_loop(name, arguments.frames, arguments.threads))
             for mode, flags in {"sf": (), "sf, serial": ("--serial_mode=True", "--async_rl=False")}.items():
                 rates.setdefault(mode, []).append(_sf(name, arguments.frames, *flags))
         plain = statistics.median(rates["a plain loop"])
@@ -55,8 +59,8 @@ def main() -> None:
             print(f"{name}: {system}: {median:.0f} frames/s ({min(each):.0f} to {max(each):.0f}), {median / plain:.2f}")
 
 
-def _loop(name: str, frames: int) -> float:
-    command = [sys.executable, __file__, "--loop", name, "--frames", str(frames)]
+def _loop(name: str, frames: int, threads: int) -> float:
+    command = [sys.executable, __file__, "--loop", name, "--frames", str(frames), "--threads", str(threads)]
     return float(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
 
 

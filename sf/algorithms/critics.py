@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from sf.config import ModelConfig
 from sf.learner.acting_network import ActingNetwork
 from sf.nets.dtype import float32_by_default
-from sf.nets.networks import linear, make_encoder
-from sf.policy import ActorCritic
+from sf.nets.fast.native_values import native_values
+from sf.nets.flat import FlatVariables
+from sf.nets.networks import Encoder, linear, make_encoder
 
 ACTION = "action"
 """Name of the leaf beside those of the observation."""
@@ -20,16 +21,17 @@ ACTION = "action"
 class Critics(nn.Module):
     """Several independent estimates of a value; the least of two overestimates less (van Hasselt 2010)."""
 
-    def __init__(self, policy: ActorCritic, num_outputs: int, takes_action: bool, number: int = 2) -> None:
+    def __init__(self, acting: ActingNetwork, num_outputs: int, takes_action: bool, number: int = 2) -> None:
         """Networks of the same layers as that of the policy, with other weights.
 
         Args:
-            policy: whose inputs they read.
+            acting: whose inputs they read.
             num_outputs: of each: 1, or one for each choice.
             takes_action: whether the action is an input; then its numbers lie beside those of the observation.
             number: of networks.
         """
         super().__init__()
+        policy = acting.policy
         shapes = policy.groups.critic_shapes(policy.inputs)
         if takes_action:
             shapes[_free_name(shapes)] = (len(policy.info.action.columns),)
@@ -38,6 +40,20 @@ class Critics(nn.Module):
                 _Critic(shapes, policy.groups.critic_model, num_outputs) for _ in range(number)
             )
         self._action = next(reversed(shapes)) if takes_action else None
+        self._leaves, self._may_be_native = tuple(shapes), acting.native_update
+
+    def fast_form(self, variables: FlatVariables) -> Callable[..., Tensor] | None:
+        """The networks in C, see `sf.learner.trained_network.HasFastForm`."""
+        towers = [(_only_mlp(network.encoder), network.head) for network in self.networks]
+        native = native_values(towers, variables) if self._may_be_native else None
+        if native is None:
+            return None
+
+        def forward(inputs: Mapping[str, Tensor], action: Tensor | None = None) -> Tensor:
+            leaves = [action if name == self._action else inputs[name] for name in self._leaves]
+            return native(leaves[0] if len(leaves) == 1 else torch.cat(leaves, -1)).squeeze(-1)
+
+        return forward
 
     def forward(self, inputs: Mapping[str, Tensor], action: Tensor | None = None) -> Tensor:
         """[number, N] or [number, N, outputs] for inputs as the policy reads them, and actions [N, d]."""
@@ -79,6 +95,12 @@ class _Critic(nn.Module):
     def forward(self, leaves: dict[str, Tensor]) -> Tensor:
         values: Tensor = self.head(self.encoder(leaves))
         return values
+
+
+def _only_mlp(encoder: nn.Module) -> nn.Module:
+    """The linear layers of an encoder that has nothing else, or else the encoder."""
+    is_mlp = isinstance(encoder, Encoder) and not encoder.image_encoders and not hasattr(encoder, "mlp_per_key")
+    return encoder.mlp if is_mlp else encoder
 
 
 def _free_name(shapes: Mapping[str, tuple[int, ...]]) -> str:

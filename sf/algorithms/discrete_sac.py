@@ -63,7 +63,7 @@ class DiscreteSAC(OffPolicy):
             )
         self._acting, device, rate = acting, policy.flat.device, acting.learning_rate
         num_choices = distribution.num_params
-        self.critics = TrainedNetwork(Critics(policy, num_choices, takes_action=False), rate, device)
+        self.critics = TrainedNetwork(Critics(acting, num_choices, takes_action=False), rate, device)
         self.targets = self.critics.target()
         self.temperature = TrainedNetwork(Scalar(math.log(self._initial_temperature)), rate, device)
         self._entropy = self._share * math.log(num_choices)
@@ -80,7 +80,7 @@ class DiscreteSAC(OffPolicy):
         critic_loss.backward()
         self.critics.step(size, acting.peers)
 
-        params, state_values = acting.policy.forward_apart(minibatch.observations)
+        params, state_values = acting.outputs_apart(minibatch.observations)
         probs, log_probs = params.softmax(-1), params.log_softmax(-1)
         gains = (probs * (values.detach().amin(0) - temperature * log_probs)).sum(-1)
         scalars = policy_step(acting, gains, state_values)
@@ -97,7 +97,7 @@ class DiscreteSAC(OffPolicy):
     @torch.no_grad()
     def _value_targets(self, minibatch: Experience, temperature: Tensor) -> Tensor:
         """[N] rewards and the soft value of the next observation (equation 10)."""
-        params, _ = self._acting.policy.forward_apart(minibatch.next_observations)
+        params, _ = self._acting.outputs_apart(minibatch.next_observations)
         probs, log_probs = params.softmax(-1), params.log_softmax(-1)
         values = self.targets(self._acting.inputs(minibatch.next_observations)).amin(0)
         following = (probs * (values - temperature * log_probs)).sum(-1)

@@ -84,7 +84,7 @@ class DQN(OffPolicy):
         """See `OffPolicy`."""
         acting, actions = self._acting, minibatch.actions
         targets = self._value_targets(minibatch)
-        params, state_values = outputs = acting.outputs(minibatch.observations)
+        params, state_values, back = acting.outputs_and_way_back(minibatch.observations)
         with torch.no_grad():
             chosen = action_values(params, state_values).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
             errors = chosen - targets
@@ -93,7 +93,7 @@ class DQN(OffPolicy):
             slopes = (minibatch.weights / len(minibatch)) * errors.clamp(-1.0, 1.0)
             d_params = through_advantages(params, actions, slopes)
         acting.zero_grad()
-        acting.backward(outputs, (d_params, slopes))
+        back(d_params, slopes)
         grad_norm = acting.step(len(minibatch))
         if self.priorities is not None:
             self.priorities.update(minibatch.places, errors)

@@ -71,10 +71,10 @@ class RND(PPO):
                 ["algorithm=rnd values single observations, but use_rnn=True remembers earlier ones. Leave it out."]
             )
         self._acting = acting
-        self.random = TargetNetwork(Critics(policy, self._num_features, takes_action=False, number=1), device)
-        predictor = Critics(policy, self._num_features, takes_action=False, number=1)
+        self.random = TargetNetwork(Critics(acting, self._num_features, takes_action=False, number=1), device)
+        predictor = Critics(acting, self._num_features, takes_action=False, number=1)
         self.predictor = TrainedNetwork(predictor, self._rate, device)
-        self.value = TrainedNetwork(Critics(policy, 1, takes_action=False, number=1), acting.learning_rate, device)
+        self.value = TrainedNetwork(Critics(acting, 1, takes_action=False, number=1), acting.learning_rate, device)
         self.scale = RunningScale(device)
 
     def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:

@@ -62,7 +62,7 @@ class SAC(OffPolicy):
             )
         self._acting, self._distribution = acting, distribution
         device, rate = policy.flat.device, acting.learning_rate
-        self.critics = TrainedNetwork(Critics(policy, 1, takes_action=True), rate, device)
+        self.critics = TrainedNetwork(Critics(acting, 1, takes_action=True), rate, device)
         self.targets = self.critics.target()
         self.temperature = TrainedNetwork(Scalar(math.log(self._initial_temperature)), rate, device)
         self._entropy = -float(distribution.size) if self._target_entropy is None else self._target_entropy
@@ -106,7 +106,7 @@ class SAC(OffPolicy):
 
         The values move the value head alone: its gradient ends at the features.
         """
-        params, values = self._acting.policy.forward_apart(observations)
+        params, values = self._acting.outputs_apart(observations)
         mean, log_std = self._distribution.moments(params)
         noise = torch.randn_like(mean)
         numbers = torch.addcmul(mean, noise, log_std.exp())

@@ -70,9 +70,10 @@ class TD3(OffPolicy):
         self._acting, device = acting, policy.flat.device
         self._log_noise = distribution.log_noise
         self.explore()
-        self.critics = TrainedNetwork(Critics(policy, 1, takes_action=True), acting.learning_rate, device)
+        self.critics = TrainedNetwork(Critics(acting, 1, takes_action=True), acting.learning_rate, device)
         self.targets = self.critics.target()
         self.target = copy.deepcopy(policy)
+        self._target_outputs = acting.outputs_of(self.target)
 
     def explore(self) -> None:
         """See `OffPolicy`; a run that goes on may have another deviation than the one that was saved."""
@@ -90,7 +91,7 @@ class TD3(OffPolicy):
         scalars = {"critic_loss": critic_loss, "value": values.mean(), "value_target": targets.mean()}
         if int(self.critics.num_steps) % self._policy_every:
             return scalars
-        params, state_values = acting.policy.forward_apart(minibatch.observations)
+        params, state_values = acting.outputs_apart(minibatch.observations)
         with self.critics.frozen():
             gains = self.critics(inputs, params.tanh())[0]
         scalars |= policy_step(acting, gains, state_values)
@@ -101,7 +102,7 @@ class TD3(OffPolicy):
     @torch.no_grad()
     def _value_targets(self, minibatch: Experience) -> Tensor:
         """[N] rewards and the value of an action near that of the target policy (equations 10 and 14)."""
-        params, _ = self.target.forward_apart(minibatch.next_observations)
+        params, _ = self._target_outputs(minibatch.next_observations)
         noise = (self._target_noise * torch.randn_like(params)).clamp_(-self._most_noise, self._most_noise)
         actions = (params.tanh() + noise).clamp_(-1.0, 1.0)
         values = self.targets(self._acting.inputs(minibatch.next_observations), actions).amin(0)

@@ -14,8 +14,11 @@ from sf.learner.optimizer import FlatAdam
 from sf.learner.peers import ALONE, Peers
 from sf.learner.trained_network import NonFiniteLoss
 from sf.nets.actor_critic import Observations
-from sf.nets.fast.native import native_network
+from sf.nets.fast.native import NativeNetwork, native_network
 from sf.policy import ActorCritic
+
+WayBack = Callable[[Tensor, Tensor], None]
+"""Adds the gradients of all parameters, from derivatives for what a network puts out."""
 
 
 class ActingNetwork:
@@ -29,6 +32,7 @@ class ActingNetwork:
         self.num_steps = 0
         """Steps taken through this object since it was made."""
         self._optimizer, self._config = optimizer, config
+        self._native = self._native_form(policy)
         self._outputs = self.outputs_of(policy)
         self._read_for_critic = policy.groups.reader_for_critic(policy.inputs)
 
@@ -57,15 +61,35 @@ class ActingNetwork:
         """Parameters of the action distribution [N, n] and values [N], with gradients where torch has them."""
         return self._outputs(observations)
 
-    def backward(self, outputs: tuple[Tensor, Tensor], gradients: tuple[Tensor, Tensor]) -> None:
-        """Adds the gradients of the network, from the derivatives of a loss with respect to `outputs`."""
-        scalar_with(gradients, outputs).backward()  # type: ignore[no-untyped-call]
+    def outputs_and_way_back(self, observations: Observations) -> tuple[Tensor, Tensor, WayBack]:
+        """The outputs without gradients, and a function that takes derivatives for them back to all parameters.
+
+        For gradients that are written out by hand: networks in C need no graph then.
+        """
+        if self._native is None:
+            outputs = self.policy.forward(observations, None)[:2]
+            params, values = (output.detach() for output in outputs)
+            return params, values, lambda *gradients: scalar_with(gradients, outputs).backward()  # type: ignore[no-untyped-call]
+        return self._native.outputs_and_way_back(observations)
+
+    def outputs_apart(self, observations: Observations) -> tuple[Tensor, Tensor]:
+        """The same, where the gradient of the values ends at the features; see `ActorCritic.forward_apart`."""
+        if self._native is None:
+            return self.policy.forward_apart(observations)
+        return self._native.outputs(observations, apart=True)
+
+    @property
+    def native_update(self) -> bool:
+        """Whether networks may be computed in C."""
+        return self._config.native_update
 
     def outputs_of(self, policy: ActorCritic) -> Callable[[Observations], tuple[Tensor, Tensor]]:
         """The function `outputs` of a policy, such as a copy of the acting one: the fastest form that it has."""
-        if self._config.native_update and (network := native_network(policy)) is not None:
-            return network.outputs
-        return lambda observations: policy.forward(observations, None)[:2]
+        native = self._native if policy is self.policy else self._native_form(policy)
+        return native.outputs if native is not None else lambda observations: policy.forward(observations, None)[:2]
+
+    def _native_form(self, policy: ActorCritic) -> NativeNetwork | None:
+        return native_network(policy) if self._config.native_update else None
 
     def inputs(self, observations: Observations) -> dict[str, Tensor]:
         """Observations as the network of the values reads them: normalized, [N, *shape] float32 per leaf."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -54,17 +54,30 @@ class NativeNetwork:
         self._memory = torch.empty(0)
         self._num_rows = 0
 
-    def outputs(self, observations: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def outputs(self, observations: Mapping[str, Tensor], apart: bool = False) -> tuple[Tensor, Tensor]:
         """Parameters of the action distribution [N, P] and normalized values [N], with gradients where torch has them.
 
         Args:
             observations: as the environment gave them, of the only leaf.
+            apart: gradients of the values end at the features, see `ActorCritic.forward_apart`.
         """
         (leaf,) = observations.values()
         if torch.is_grad_enabled():
-            found: tuple[Tensor, Tensor] = _Outputs.apply(self, self._policy.flat_parameters, leaf)  # type: ignore[no-untyped-call]
+            found: tuple[Tensor, Tensor] = _Outputs.apply(self, self._policy.flat_parameters, leaf, apart)  # type: ignore[no-untyped-call]
             return found
         return self.outputs_kept(leaf)[:2]
+
+    def outputs_and_way_back(
+        self, observations: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Callable[[Tensor, Tensor], None]]:
+        """The outputs without gradients, and a function that adds those of all parameters from derivatives for them."""
+        (leaf,) = observations.values()
+        params, values, memory = self.outputs_kept(leaf)
+
+        def back(d_params: Tensor, d_values: Tensor) -> None:
+            self.through_outputs(d_params.contiguous(), d_values.contiguous(), memory)
+
+        return params, values, back
 
     def outputs_kept(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The outputs, and the memory that `through_outputs` reads."""
@@ -77,10 +90,10 @@ class NativeNetwork:
         )
         return params, values, memory
 
-    def through_outputs(self, d_params: Tensor, d_values: Tensor, memory: Tensor) -> None:
-        """Adds the gradients of all parameters, from derivatives for outputs with this memory."""
+    def through_outputs(self, d_params: Tensor, d_values: Tensor, memory: Tensor, apart: bool = False) -> None:
+        """Adds the gradients of all parameters, from derivatives for outputs with this memory; see `outputs`."""
         self._library.sf_through_outputs(
-            self._pointer, len(d_values), d_params.data_ptr(), d_values.data_ptr(), memory.data_ptr()
+            self._pointer, len(d_values), d_params.data_ptr(), d_values.data_ptr(), apart, memory.data_ptr()
         )
 
     def forward(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -126,16 +139,18 @@ class _Outputs(torch.autograd.Function):
     """`NativeNetwork.outputs`, whose gradients are added to those of the parameters directly."""
 
     @staticmethod
-    def forward(ctx: Any, network: NativeNetwork, parameters: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, network: NativeNetwork, parameters: Tensor, leaf: Tensor, apart: bool
+    ) -> tuple[Tensor, Tensor]:
         params, values, ctx.memory = network.outputs_kept(leaf)
-        ctx.network = network
+        ctx.network, ctx.apart = network, apart
         return params, values
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[None, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[None, None, None, None]:
         d_params, d_values = (gradient.contiguous() for gradient in grad_outputs)
-        ctx.network.through_outputs(d_params, d_values, ctx.memory)
-        return None, None, None
+        ctx.network.through_outputs(d_params, d_values, ctx.memory, ctx.apart)
+        return None, None, None, None
 
 
 def has_native(policy: ActorCritic) -> bool:

@@ -25,6 +25,7 @@
 #define WIDTH (2 * LANES)  // columns of a block: two vectors
 
 #define NARROW 4           // results of a layer that are dot products
+#define PANELS_FROM 96     // sizes of a product from which its matrices are copied in the order of use
 
 #define MOST_LAYERS 8
 
@@ -83,12 +84,40 @@ BLOCK(1) BLOCK(2) BLOCK(3) BLOCK(4) BLOCK(5) BLOCK(6) BLOCK(7) BLOCK(8)
 typedef void Block(int64_t, const float *, int64_t, int64_t, const float *, int64_t, float *, int64_t, int);
 static Block *const blocks[] = {0, block_1, block_2, block_3, block_4, block_5, block_6, block_7, block_8};
 
+// A panel of B, WIDTH columns from `b` on, `columns` of which there are; and A in panels of ROWS rows. The blocks then
+// read both in the order in which they lie. With rows of 1 KB that are 1 KB apart most loads would miss the first cache.
+static void pack_columns(int64_t depth, int64_t columns, const float *b, int64_t b_row, int64_t b_column, float *to) {
+    if (columns == WIDTH && b_column == 1) {
+        for (int64_t k = 0; k < depth; k++, b += b_row, to += WIDTH) {
+            store(to, load(b));
+            store(to + LANES, load(b + LANES));
+        }
+        return;
+    }
+    for (int64_t k = 0; k < depth; k += LANES)  // a few rows at a time, which stay in the cache
+        for (int64_t s = 0; s < WIDTH; s++)
+            for (int64_t q = k; q < depth && q < k + LANES; q++)
+                to[q * WIDTH + s] = s < columns ? b[q * b_row + s * b_column] : 0.0f;
+}
+
+static void pack_rows(int64_t m, int64_t depth, const float *a, int64_t row, int64_t column, float *to) {
+    for (int64_t i = 0; i < m; i += ROWS) {
+        int64_t rows = m - i < ROWS ? m - i : ROWS;
+        for (int64_t k = 0; k < depth; k++)
+            for (int64_t r = 0; r < rows; r++) *to++ = a[(i + r) * row + k * column];
+    }
+}
+
 // C [m, n] = A [m, depth] B [depth, n], or C += A B. Element (i, k) of A is a[i * row + k * column], that of B
-// b[k * b_row + j * b_column]. `packed` has room for depth * up(n) numbers.
+// b[k * b_row + j * b_column]. `packed` has room for depth * up(n) numbers, and for depth * (m + WIDTH).
 static void product(int64_t m, int64_t n, int64_t depth, const float *a, int64_t row, int64_t column, const float *b,
                     int64_t b_row, int64_t b_column, float *c, int adds, float *packed) {
-    int64_t ldb = b_row;
-    if (b_column != 1 || n % WIDTH) {
+    int64_t ldb = b_row, by_panels = m >= PANELS_FROM && n >= PANELS_FROM && depth >= PANELS_FROM;
+    int64_t turns = by_panels && column != 1;
+    if (turns) pack_rows(m, depth, a, row, column, packed + depth * WIDTH);
+    if (by_panels) {
+        ldb = WIDTH;
+    } else if (b_column != 1 || n % WIDTH) {
         ldb = up(n);
         for (int64_t k = 0; k < depth; k++) {
             float *to = packed + k * ldb;
@@ -99,14 +128,18 @@ static void product(int64_t m, int64_t n, int64_t depth, const float *a, int64_t
     }
     for (int64_t j = 0; j < n; j += WIDTH) {
         int64_t columns = n - j < WIDTH ? n - j : WIDTH;
+        const float *panel = by_panels ? packed : b + j;
+        if (by_panels) pack_columns(depth, columns, b + j * b_column, b_row, b_column, packed);
         for (int64_t i = 0; i < m; i += ROWS) {
             int64_t rows = m - i < ROWS ? m - i : ROWS;
+            const float *from = turns ? packed + depth * (WIDTH + i) : a + i * row;
+            int64_t from_row = turns ? 1 : row, from_column = turns ? rows : column;
             if (columns == WIDTH) {
-                blocks[rows](depth, a + i * row, row, column, b + j, ldb, c + i * n + j, n, adds);
+                blocks[rows](depth, from, from_row, from_column, panel, ldb, c + i * n + j, n, adds);
                 continue;
             }
             float part[ROWS * WIDTH];
-            blocks[rows](depth, a + i * row, row, column, b + j, ldb, part, WIDTH, 0);
+            blocks[rows](depth, from, from_row, from_column, panel, ldb, part, WIDTH, 0);
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t s = 0; s < columns; s++) {
                     float *to = c + (i + r) * n + j + s;
@@ -236,6 +269,12 @@ static int64_t of_layers(const Network *net) {
     return sum;
 }
 
+// Room for `packed` in the products of n rows.
+static int64_t of_products(const Network *net, int64_t n) {
+    int64_t wide = widest(net), longest = n > wide ? n : wide;
+    return longest * (up(wide) + WIDTH);
+}
+
 // Parts of the scratch memory, which keeps what `forward` computed until `backward`.
 typedef struct {
     float *inputs, *towers[2], *kept, *gradient, *next, *packed;
@@ -255,9 +294,8 @@ static Scratch parts(const Network *net, int64_t n, float *memory) {
 
 // Numbers of scratch memory for n rows.
 int64_t sf_scratch(const Network *net, int64_t n) {
-    int64_t wide = widest(net), longest = n > wide ? n : wide;
-    return n * (net->num_inputs + net->num_towers * of_layers(net) + 2 * net->num_params + 2 * wide) +
-           longest * up(wide) + WIDTH * wide;
+    return n * (net->num_inputs + net->num_towers * of_layers(net) + 2 * net->num_params + 2 * widest(net)) +
+           of_products(net, n);
 }
 
 static float *features(const Network *net, const Scratch *s, int64_t tower, int64_t n) {
@@ -392,7 +430,9 @@ void sf_outputs(const Network *net, int64_t n, const float *raw, float *params, 
 }
 
 // Adds the gradients of all parameters, from the derivatives of a loss for what `sf_outputs` wrote with this memory.
-void sf_through_outputs(const Network *net, int64_t n, const float *d_params, const float *d_values, float *memory) {
+// Where values are `apart`, those of the value head end at the features that it shares with the policy head.
+void sf_through_outputs(const Network *net, int64_t n, const float *d_params, const float *d_values, int64_t apart,
+                        float *memory) {
     Scratch s = parts(net, n, memory);
     const float *p = net->parameters;
     float *g = net->gradients, *gradient = s.gradient, *next = s.next;
@@ -402,7 +442,7 @@ void sf_through_outputs(const Network *net, int64_t n, const float *d_params, co
     add_gradients(n, size, 1, features(net, &s, 1, n), d_values, g + net->value_weight, g + net->value_bias, s.packed);
     product(n, size, out, d_params, out, 1, p + net->policy_weight, size, 1, gradient, 0, s.packed);
     for (int64_t t = 0; t < net->num_towers; t++) {
-        if (t == net->num_towers - 1)
+        if (t == net->num_towers - 1 && !(apart && t == 0))
             product(n, size, 1, d_values, 1, 1, p + net->value_weight, size, 1, gradient, t == 0, s.packed);
         for (int64_t i = last; i >= 0; i--) {
             int64_t in = i ? net->sizes[i - 1] : net->num_inputs, width = net->sizes[i];
@@ -439,7 +479,88 @@ void sf_backward(const Network *net, int64_t n, const void *actions, const float
         back_through_categorical(net, n, actions, s.kept, entropies, d_log_probs, d_entropies, s.next);
     else
         back_through_gaussian(net, n, params, s.kept, d_log_probs, d_entropies, s.next);
-    sf_through_outputs(net, n, s.next, d_values, memory);
+    sf_through_outputs(net, n, s.next, d_values, 0, memory);
+}
+
+// ---- networks of values ------------------------------------------------------------------------------------------
+
+// Each tower of a `Network` is one of them here, with a head of `num_params` results, whose offsets follow those of the
+// layers. Inputs come prepared.
+
+// Numbers of scratch memory for n rows; what `sf_values` computed stays there until `sf_through_values`.
+int64_t sf_values_scratch(const Network *net, int64_t n) {
+    int64_t layers = of_layers(net), kept = net->num_inputs + layers + net->num_params;
+    return n * (net->num_towers * layers + 2 * widest(net) + kept + 1) + of_products(net, n);
+}
+
+// values [towers, n, num_params] of inputs [n, num_inputs].
+void sf_values(const Network *net, int64_t n, const float *inputs, float *values, float *memory) {
+    int64_t last = net->num_layers, out = net->num_params;
+    float *y = memory, *packed = memory + n * net->num_towers * of_layers(net);
+    for (int64_t t = 0; t < net->num_towers; t++, values += n * out) {
+        const float *x = inputs;
+        int64_t in = net->num_inputs;
+        for (int64_t i = 0; i < last; i++) {
+            int64_t width = net->sizes[i];
+            linear(n, in, width, x, net->parameters + net->weights[t][i], y, packed);
+            activate_rows(y, net->parameters + net->biases[t][i], n, width, net->activation);
+            x = y, in = width, y += n * width;
+        }
+        linear(n, in, out, x, net->parameters + net->weights[t][last], values, packed);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < out; j++) values[i * out + j] += net->parameters[net->biases[t][last] + j];
+    }
+}
+
+// The rows with these indices, of `size` numbers each.
+static void take_rows(const float *from, const int32_t *rows, int64_t n, int64_t size, float *to) {
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * size, from + rows[i] * size, sizeof(float) * size);
+}
+
+// From the derivatives `d_values` of a loss for what `sf_values` wrote with this memory: adds the gradients of all
+// parameters where the network `trains`, and writes `d_inputs` [n, num_inputs] if they are not null.
+// A row without a derivative is left out. Where the least of several values counts, that is most of the work of each.
+void sf_through_values(const Network *net, int64_t n, const float *inputs, const float *d_values, float *d_inputs,
+                       int64_t trains, float *memory) {
+    int64_t layers = of_layers(net), wide = widest(net), last = net->num_layers, out = net->num_params;
+    int64_t first = net->num_inputs;
+    float *gradient = memory + n * net->num_towers * layers, *next = gradient + n * wide, *kept = next + n * wide;
+    int32_t *rows = (int32_t *)(kept + n * (first + layers + out));
+    float *packed = (float *)(rows + n);
+    if (d_inputs) memset(d_inputs, 0, sizeof(float) * n * first);
+    for (int64_t t = 0; t < net->num_towers; t++, d_values += n * out) {
+        int64_t m = 0;
+        for (int64_t i = 0; i < n; i++) {
+            int counts = 0;
+            for (int64_t j = 0; j < out; j++) counts |= d_values[i * out + j] != 0.0f;
+            if (counts) rows[m++] = i;
+        }
+        if (!m) continue;
+        const float *d_y = d_values, *x = inputs, *ys[MOST_LAYERS];
+        const float *tower = memory + t * n * layers;
+        for (int64_t i = 0; i < last; tower += n * net->sizes[i], i++) ys[i] = tower;
+        if (m < n) {
+            float *to = kept;
+            take_rows(d_values, rows, m, out, to), d_y = to, to += m * out;
+            if (trains) take_rows(inputs, rows, m, first, to), x = to, to += m * first;
+            for (int64_t i = 0; i < last; to += m * net->sizes[i], i++)
+                take_rows(ys[i], rows, m, net->sizes[i], to), ys[i] = to;
+        }
+        for (int64_t i = last; i >= 0; i--) {
+            int64_t in = i ? net->sizes[i - 1] : first, width = i < last ? net->sizes[i] : out;
+            if (i < last) derive_rows(gradient, ys[i], m, width, net->activation), d_y = gradient;
+            if (trains)
+                add_gradients(m, in, width, i ? ys[i - 1] : x, d_y, net->gradients + net->weights[t][i],
+                              net->gradients + net->biases[t][i], packed);
+            if (!i && !d_inputs) break;
+            product(m, in, width, d_y, width, 1, net->parameters + net->weights[t][i], in, 1, next, 0, packed);
+            float *swap = gradient;
+            gradient = next, next = swap;
+        }
+        if (!d_inputs) continue;
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < first; j++) d_inputs[rows[i] * first + j] += gradient[i * first + j];
+    }
 }
 
 // ---- acting ------------------------------------------------------------------------------------------------------

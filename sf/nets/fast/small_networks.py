@@ -63,8 +63,13 @@ def functions() -> Any:
     found.sf_scratch.argtypes, found.sf_scratch.restype = [Pointer, count], count
     found.sf_acting_scratch.argtypes, found.sf_acting_scratch.restype = [Pointer, count], count
     found.sf_outputs.argtypes, found.sf_outputs.restype = [Pointer, count, *[Pointer] * 4], None
-    found.sf_through_outputs.argtypes, found.sf_through_outputs.restype = [Pointer, count, *[Pointer] * 3], None
+    found.sf_through_outputs.argtypes = [Pointer, count, Pointer, Pointer, count, Pointer]
+    found.sf_through_outputs.restype = None
     found.sf_forward.argtypes, found.sf_forward.restype = [Pointer, count, *[Pointer] * 7], None
     found.sf_backward.argtypes, found.sf_backward.restype = [Pointer, count, *[Pointer] * 7], None
+    found.sf_values_scratch.argtypes, found.sf_values_scratch.restype = [Pointer, count], count
+    found.sf_values.argtypes, found.sf_values.restype = [Pointer, count, *[Pointer] * 3], None
+    found.sf_through_values.argtypes = [Pointer, count, *[Pointer] * 3, count, Pointer]
+    found.sf_through_values.restype = None
     found.sf_act.argtypes, found.sf_act.restype = [*[Pointer] * 3, count, count, *[Pointer] * 3], None
     return found
