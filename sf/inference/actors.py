@@ -25,6 +25,8 @@ class Answers(NamedTuple):
     """[B]."""
     memory: Array
     """[B, S], or `NO_MEMORY`."""
+    heads: Mapping[str, Array] = {}
+    """[B, ...] of each field that the network computes beside these, by name."""
 
 
 class ActingCopy(Protocol):

@@ -41,6 +41,7 @@ class OnHost:
             info.log_probability.numpy(),
             info.value_prediction.numpy(),
             memory.numpy() if isinstance(memory, Tensor) else NO_MEMORY,
+            {name: head.numpy() for name, head in info.heads.items()},
         )
 
 

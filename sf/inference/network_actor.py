@@ -19,6 +19,7 @@ from sf.nets.fast.acting import FastAct
 from sf.nets.fast.recorded import CudaGraphs, can_record
 from sf.shared.arena import Arena, Array
 from sf.shared.records import Record
+from sf.shared.slots import fields_from_heads
 from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
 
@@ -45,6 +46,7 @@ class NetworkActor:
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.device = use_device(accelerator, arena)
         self.network = ActorCritic(info, config.model, self.device, config.run.bf16)
+        self.network.answer_heads(fields_from_heads(arena))
         self.fast_act = FastAct(self.network)
         self.take_weights = from_host(self.network.flat)
         """See `Actor`."""

@@ -20,16 +20,24 @@ class Packing:
         """Takes the dtypes and shapes of a step, which are the same for every number of rows."""
         self._action_dtype: np.dtype[Any] = np.dtype(str(step.action.dtype).removeprefix("torch."))
         self._action_shape = step.action.shape[1:]
+        self._has_memory = isinstance(step.state, Tensor)
+        self._heads = {name: head.shape[1:] for name, head in step.info.heads.items()}
         self._stops = np.cumsum([words.shape[1] for words in _columns(step)])[:-1]
 
     def unpack(self, words: Array) -> Answers:
         """The answers as views of words [B, n] int32."""
         actions, log_probs, values, *rest = np.split(words, self._stops, 1)
+        memory = rest.pop(0).view(np.float32) if self._has_memory else NO_MEMORY
+        heads = {
+            name: part.view(np.float32).reshape(len(words), *shape)
+            for (name, shape), part in zip(self._heads.items(), rest, strict=True)
+        }
         return Answers(
             actions.view(self._action_dtype).reshape(len(words), *self._action_shape),
             log_probs.view(np.float32)[:, 0],
             values.view(np.float32)[:, 0],
-            rest[0].view(np.float32) if rest else NO_MEMORY,
+            memory,
+            heads,
         )
 
 
@@ -40,7 +48,9 @@ def packed(step: PolicyStep) -> Tensor:
 
 def _columns(step: PolicyStep) -> list[Tensor]:
     columns = [step.action, step.info.log_probability, step.info.value_prediction]
-    return [_words_of(column) for column in (*columns, *([step.state] if isinstance(step.state, Tensor) else []))]
+    columns += [step.state] if isinstance(step.state, Tensor) else []
+    columns += [head.flatten(1) if head.dim() > 1 else head for head in step.info.heads.values()]
+    return [_words_of(column) for column in columns]
 
 
 def _words_of(column: Tensor) -> Tensor:

@@ -195,7 +195,7 @@ class InferenceWorker:
     def _scatter(self, tasks: list[Task], finals: list[Task], answers: Answers) -> None:
         """Writes what the policy says of all tasks, then the values of the final observations."""
         slots = self.slots
-        actions, log_probs, values, memory = answers
+        actions, log_probs, values, memory, heads = answers
         start = num_samples = 0
         for group, _, slot, t, rows, num_rows in tasks:
             stop = start + num_rows
@@ -205,6 +205,8 @@ class InferenceWorker:
                 slots.log_probs[slot, t, rows] = log_probs[start:stop]
                 slots.policy_version[slot, t, rows] = self.version
                 num_samples += num_rows - self._fillers[group]
+            if heads:
+                slots.write_heads(slot, t, rows, {name: head[start:stop] for name, head in heads.items()})
             start = stop
         if self.topology.memory_size:
             self._leave_memory(tasks, memory)

@@ -23,6 +23,8 @@ from sf.learner.algorithm_state import load_parts, state_of_parts
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, with_gae
 from sf.policy import ActorCritic, Evaluation
+from sf.shared.fields import StoredField
+from sf.spaces import EnvInfo
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ BESIDE_THE_LOSS = frozenset(
         "state_dict",
         "load_state_dict",
         "begin",
+        "fields",
         "after_step",
         "after_batch",
         "after_statistics",
@@ -110,6 +113,16 @@ class Algorithm:
         later, earlier = ({name for each in part for name in vars(each)} for part in (classes[:home], classes[home:]))
         replaced = {name for name in later & earlier if not name.startswith("__")} - BESIDE_THE_LOSS
         cls.has_gradients = classes[home] is not Algorithm and not replaced
+
+    def fields(self, info: EnvInfo) -> Mapping[str, StoredField]:
+        """Further columns of a batch, by name; asked once before the run, of an algorithm that has not begun.
+
+        `sf.shared.fields.head_field` is one that the acting network computes: the encoder returns it from ``heads``.
+
+        Args:
+            info: spaces of the environments.
+        """
+        return {}
 
     def begin(self, acting: ActingNetwork) -> None:
         """Makes the networks beside the acting one; called once, before anything else.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from sf.shared.slots import OBSERVATIONS, below
+from sf.shared.slots import LAST_OBSERVATIONS, OBSERVATIONS, below
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class Batch:
     def observations(self) -> dict[str, Tensor]:
         """[T+1, B, *shape] per leaf; the last one follows the last step."""
         return below(OBSERVATIONS, self.by_step)
+
+    @property
+    def last_observations(self) -> dict[str, Tensor]:
+        """[T, B, *shape] per leaf after steps that a time limit cut, see `last_observation_fields`; or nothing."""
+        return below(LAST_OBSERVATIONS, self.by_step)
 
     @property
     def initial_memory(self) -> Tensor:

@@ -1,7 +1,8 @@
 """Transitions that an off-policy algorithm draws again and again: a ring of whole trajectories on the host.
 
 A trajectory of T steps has T + 1 observations, so the observation after a step is there and is not stored twice. Only
-that of a step that was truncated is missing: the next one belongs to another episode. Such a step is not drawn.
+that of a step that was truncated is not: the next one belongs to another episode. Where the batch has the last
+observation of the episode, that one follows; else the step is not drawn.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from torch import Tensor
 
 from sf.errors import ResourceError
 from sf.learner.batch import Batch
+from sf.learner.last_observations import LastObservations
 from sf.learner.priorities import Priorities
 from sf.machine.memory import available_memory
 from sf.replay import NothingToDraw
+from sf.shared.slots import HAS_LAST_OBSERVATION
 
 MOST_BYTES_AT_ONCE = 8 * 2**20
 """Largest observations of minibatches that are drawn together."""
@@ -87,6 +90,7 @@ class ExperienceRing:
         self._observations: dict[str, Tensor] = {}
         self._columns: dict[str, Tensor] = {}
         self._drawable = torch.zeros(0, dtype=torch.bool)
+        self._last = LastObservations(0)
         self._steps = self._room = self._next = self._filled = 0
         self.num_added = 0
         """Transitions that came in so far."""
@@ -95,12 +99,18 @@ class ExperienceRing:
         """Takes in the transitions of the own policy; returns how many may be drawn."""
         if not self._columns:
             self._make_room(batch)
-        drawable = batch.valid & ~batch.truncated.cpu()
+        truncated = batch.truncated.cpu()
+        if batch.last_observations:
+            known = batch[HAS_LAST_OBSERVATION] & truncated
+            drawable = batch.valid & (~truncated | known)
+        else:
+            known, drawable = torch.zeros_like(truncated), batch.valid & ~truncated
         columns = {
             "actions": batch.actions,
             "rewards": batch.rewards,
             "terminated": batch.terminated,
-            "truncated": batch.truncated,
+            "truncated": truncated,
+            "known": known,
             "versions": batch.policy_version,
         }
         number = batch.rewards.shape[1]
@@ -126,6 +136,8 @@ class ExperienceRing:
         rows, steps = places // self._steps, places % self._steps
         rewards, last, discounts = self._ahead(places, steps)
         first = places + rows  # a row has one observation more than steps
+        following = {name: leaf.index_select(0, first + last) for name, leaf in self._observations.items()}
+        self._last.put(places + last - 1, following)
 
         def there(column: Tensor) -> Tensor:
             return column if device is None else column.to(device, non_blocking=True)
@@ -134,7 +146,7 @@ class ExperienceRing:
             {name: there(leaf.index_select(0, first)) for name, leaf in self._observations.items()},
             there(self._columns["actions"].index_select(0, places)),
             there(rewards),
-            {name: there(leaf.index_select(0, first + last)) for name, leaf in self._observations.items()},
+            {name: there(leaf) for name, leaf in following.items()},
             there(discounts),
             self._columns["versions"].index_select(0, places),
             places,
@@ -182,16 +194,20 @@ class ExperienceRing:
         ended = columns["terminated"].index_select(0, places)
         taken = torch.ones_like(places)
         discounts = torch.full_like(rewards, self._gamma)
+        truncated, known = columns["truncated"], columns["known"]
         going = ~ended
+        if self._num_steps > 1:
+            going = going & ~truncated.index_select(0, places)
         for ahead in range(1, self._num_steps):
             going = going & (steps + ahead < self._steps)
             there = torch.where(going, places + ahead, places)
-            going = going & ~columns["truncated"].index_select(0, there)
+            is_cut = truncated.index_select(0, there)
+            going = going & (~is_cut | known.index_select(0, there))
             rewards = torch.where(going, rewards + discounts * columns["rewards"].index_select(0, there), rewards)
             discounts = torch.where(going, discounts * self._gamma, discounts)
             taken += going
             ends = going & columns["terminated"].index_select(0, there)
-            ended, going = ended | ends, going & ~ends
+            ended, going = ended | ends, going & ~ends & ~is_cut
         return rewards, taken, discounts.masked_fill_(ended, 0.0)
 
     def _write(self, batch: Batch, columns: Mapping[str, Tensor], drawable: Tensor, part: slice) -> None:
@@ -204,8 +220,14 @@ class ExperienceRing:
         for name, column in columns.items():
             self._in_rows(self._columns[name], self._steps)[rows] = column[:, part].transpose(0, 1).cpu()
         self._in_rows(self._drawable, self._steps)[rows] = drawable[:, part].t()
+        places = (rows.unsqueeze(-1) * self._steps + torch.arange(self._steps)).flatten()
+        if batch.last_observations:
+            leaves = {
+                name: leaf[:, part].transpose(0, 1).flatten(0, 1).cpu()
+                for name, leaf in batch.last_observations.items()
+            }
+            self._last.take_in(places, columns["known"][:, part].t().flatten(), leaves)
         if self._priorities is not None:
-            places = (rows.unsqueeze(-1) * self._steps + torch.arange(self._steps)).flatten()
             self._priorities.take_in(self._drawable, places)
 
     def _in_rows(self, column: Tensor, steps: int) -> Tensor:
@@ -237,6 +259,8 @@ class ExperienceRing:
             "rewards": room(batch.rewards, self._steps),
             "terminated": room(batch.terminated, self._steps),
             "truncated": room(batch.truncated, self._steps),
+            "known": room(batch.truncated, self._steps),
             "versions": room(batch.policy_version, self._steps),
         }
         self._drawable = torch.zeros(self._room * self._steps, dtype=torch.bool)
+        self._last = LastObservations(self._room * self._steps)

@@ -20,6 +20,9 @@ from sf.learner.dataset import Transitions
 from sf.learner.experience import Experience
 from sf.learner.priorities import Priorities
 from sf.policy import Evaluation
+from sf.shared.fields import StoredField
+from sf.shared.slots import last_observation_fields
+from sf.spaces import EnvInfo
 
 
 class OffPolicy(Algorithm):
@@ -34,8 +37,14 @@ class OffPolicy(Algorithm):
     def __init__(self, config: LearnerConfig) -> None:
         """See `Algorithm`."""
         super().__init__(config)
+        self.is_shown = True
+        """Whether the scalars of the next update are shown; those of others may be left out."""
         self.progress = 0.0
         """The part of the run, from 0 to 1, that lies behind."""
+
+    def fields(self, info: EnvInfo) -> Mapping[str, StoredField]:
+        """See `Algorithm`: observations after steps that a time limit cut, from which targets go on."""
+        return last_observation_fields(info)
 
     def set_progress(self, fraction: float) -> None:
         """See `Algorithm`; keeps it as `progress`."""
@@ -55,7 +64,7 @@ class OffPolicy(Algorithm):
         The version counts those of the acting network. An update without one does not publish anything.
 
         Returns:
-            Scalars that TensorBoard shows below ``train/``, each under its name.
+            Scalars that TensorBoard shows below ``train/``, each under its name; anything where not `is_shown`.
 
         Raises:
             NonFiniteLoss: a gradient is not finite.

@@ -11,7 +11,7 @@ from sf.errors import ConfigError
 from sf.learner.experience import ExperienceRing
 from sf.learner.metrics import TAKEN
 from sf.learner.off_policy import OffPolicy
-from sf.learner.trial import batch_of_zeros, begin, try_state
+from sf.learner.trial import batch_of_zeros, begin, fields_of, try_state
 from sf.plugins import blamed_on
 from sf.policy import ActorCritic
 
@@ -28,7 +28,7 @@ def try_update(algorithm: OffPolicy, policy: ActorCritic, config: LearnerConfig)
     thrown_away = copy.deepcopy(policy)
     begin(algorithm, thrown_away)
     ring = ExperienceRing(64, config.gamma, algorithm.num_steps, algorithm.priorities)
-    ring.add(batch_of_zeros(thrown_away))
+    ring.add(batch_of_zeros(thrown_away, fields_of(algorithm, policy.info)))
     with blamed_on(name, "explore()"):
         algorithm.explore()
     minibatch = ring.draw(NUM_DRAWN, device=thrown_away.flat.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -22,9 +22,9 @@ from sf.learner.ppo import PPO
 from sf.plugin_settings import settings_for
 from sf.plugins import ALGORITHMS, blamed_on
 from sf.policy import ActorCritic, Sequences
-from sf.shared.fields import TrainingUse
+from sf.shared.fields import StoredField, TrainingUse
 from sf.shared.slots import OBSERVATIONS, slot_fields
-from sf.spaces import ACTION_MASK
+from sf.spaces import ACTION_MASK, EnvInfo
 
 NUM_STEPS, NUM_TRAJECTORIES = 3, 2
 
@@ -101,7 +101,9 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
 
 def _tried(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
     name = f"algorithm={type(algorithm).__name__}"
-    batch = batch_of_zeros(policy)
+    fields = fields_of(algorithm, policy.info)
+    _try_fields(name, fields, policy)
+    batch = batch_of_zeros(policy, fields)
     with blamed_on(name, "prepare(batch, policy)"):
         transitions: object = algorithm.prepare(batch, policy)
     size = NUM_STEPS * NUM_TRAJECTORIES
@@ -184,11 +186,47 @@ def _shown(value: object) -> str:
     return f"a tensor of shape {list(value.shape)} {'with' if value.requires_grad else 'without'} gradient"
 
 
-def batch_of_zeros(policy: ActorCritic) -> Batch:
+def fields_of(algorithm: Algorithm, info: EnvInfo) -> Mapping[str, StoredField]:
+    """The further columns that an algorithm asks for.
+
+    Raises:
+        ConfigError: it raises an exception, or returns something else.
+    """
+    name = f"algorithm={type(algorithm).__name__}"
+    with blamed_on(name, "fields(info)"):
+        fields: object = algorithm.fields(info)
+    if not isinstance(fields, Mapping) or not all(isinstance(field, StoredField) for field in fields.values()):
+        raise ConfigError([f"{name}: fields must return a dict of StoredField by name, but returned {fields!r}."])
+    return fields
+
+
+def _try_fields(name: str, fields: Mapping[str, StoredField], policy: ActorCritic) -> None:
+    """Has the network answer with the heads that fields come from, as acting does."""
+    wanted = {key: field for key, field in fields.items() if field.from_head}
+    if not wanted:
+        return
+    heads = getattr(policy.encoder, "heads", None)
+    with torch.no_grad(), blamed_on(f"encoder={policy.config.encoder}", "heads(features)"):
+        found = (
+            {} if heads is None else heads(torch.zeros(2, policy.policy_head.in_features, device=policy.flat.device))
+        )
+    problems = [
+        f"{name}: the field {key!r} has values of shape {list(field.shape)}, but heads(features) of the encoder "
+        f"returns {_shown(found[key]) + ' for 2 rows' if key in found else 'nothing under this name'}."
+        for key, field in wanted.items()
+        if key not in found or found[key].shape != (2, *field.shape)
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def batch_of_zeros(policy: ActorCritic, further: Mapping[str, StoredField] | None = None) -> Batch:
     """As the batcher would make it, of episodes that do not end."""
     by_step: dict[str, Tensor] = {}
     by_trajectory: dict[str, Tensor] = {}
-    for name, field in slot_fields(policy.info, policy.state_size).items():
+    for name, field in (slot_fields(policy.info, policy.state_size) | dict(further or {})).items():
+        if field.training is TrainingUse.UNUSED:
+            continue
         device = torch.device("cpu") if field.training is TrainingUse.ON_HOST else policy.flat.device
         shape = (*field.axes.in_batch(NUM_STEPS, NUM_TRAJECTORIES), *field.shape)
         column = torch.zeros(shape, dtype=getattr(torch, field.dtype), device=device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NoReturn
 
 import torch
@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from sf.config import ModelConfig
 from sf.config.observation_groups import has_only_our_encoders
+from sf.errors import ConfigError
 from sf.nets.distributions import MASKED_LOGIT, action_distribution
 from sf.nets.dtype import float32_by_default
 from sf.nets.flat import FlatVariables, named_variables
@@ -69,6 +70,7 @@ class ActorCritic(nn.Module):
         self._encode = self.groups.of_policy(self._encoding(self.encoder))
         self._encode_own = self._encoding(self.encoder)
         self._further_heads = getattr(self.encoder, "heads", None)
+        self._answered_heads: tuple[str, ...] = ()
         self._encode_for_value = (
             None if self.value_encoder is None else self.groups.of_critic(self._encoding(self.value_encoder))
         )
@@ -159,12 +161,33 @@ class ActorCritic(nn.Module):
 
     def act_with(self, observations: Observations, state: Tensor | None, noise: Tensor | None) -> PolicyStep:
         """The result of `act`, as a function of tensors; without noise the mode."""
-        action_params, normalized_values, state = self.forward(observations, state)
+        features, normalized_values, state = self._features_and_values(observations, state, None)
+        action_params = self._head(features, observations)
         if noise is None:
             actions, log_probs = self._mode(action_params)
         else:
             actions, log_probs = self._sample(action_params, noise)
-        return PolicyStep(actions, state, CollectInfo(log_probs, self.denormalize(normalized_values), action_params))
+        info = CollectInfo(log_probs, self.denormalize(normalized_values), action_params)
+        if self._answered_heads:
+            assert self._further_heads is not None
+            found = self._further_heads(features)
+            info = info._replace(heads={name: found[name] for name in self._answered_heads})
+        return PolicyStep(actions, state, info)
+
+    def answer_heads(self, names: Collection[str]) -> None:
+        """Has `act` answer with these further heads of the encoder from now on, see `evaluate`.
+
+        Raises:
+            ConfigError: the encoder has no such heads.
+        """
+        if names and self._further_heads is None:
+            raise ConfigError(
+                [
+                    f"encoder={self.config.encoder} has no method heads(features), which the field {min(names)!r} of "
+                    "the algorithm needs. Give it one that returns a tensor under this name."
+                ]
+            )
+        self._answered_heads = tuple(names)
 
     @torch.inference_mode()
     def choose(

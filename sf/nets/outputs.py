@@ -17,6 +17,8 @@ class CollectInfo(NamedTuple):
     """[B] expected return of the observation, in units of the reward."""
     action_params: Tensor | Any
     """[B, n] parameters of the action distribution."""
+    heads: Mapping[str, Tensor] = {}
+    """[B, ...] what further heads say that a field of an algorithm asks for, see `ActorCritic.answer_heads`."""
 
 
 class PolicyStep(NamedTuple):

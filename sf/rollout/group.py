@@ -180,6 +180,7 @@ class Group:
         if ended:
             if not all(end.terminated for end in ended):
                 self.finite.check_final_observations(slot, t)
+                self.slots.keep_last_observations(self.index, slot, t)
             self._end_episodes(slot, t, ended)
         if len(fillers := self.envs.fillers):
             self._mark_fillers(slot, t, fillers)

@@ -37,7 +37,7 @@ from sf.run.earlier import with_earlier_network
 from sf.run.films import expect_films
 from sf.run.first_look import look_in_child, note_on_single, vectorization_of
 from sf.run.notes import chosen_flags, note_on_step_time, notes
-from sf.run.probes import found_accelerators, try_plugins
+from sf.run.probes import Fields, found_accelerators, try_plugins
 from sf.run.ranks import WarningsOnly, hear_start, numbered, refuse_with_ranks
 from sf.run.sizes import decide
 from sf.run.trackers import wanted_trackers
@@ -62,6 +62,8 @@ class Prepared(NamedTuple):
     """Rank of this run among those that train together."""
     num_earlier_starts: int | None = None
     """Runs that this one continues, if rank 0 knows it and not this rank."""
+    fields: Fields | None = None
+    """Further columns of a batch, which the algorithm asks for."""
 
 
 @refusals_told()
@@ -120,7 +122,7 @@ def prepare(config: Config, servers: ForkServers | None = None, rank: Rank = ALO
     for name in resolved.run.scripted.values():
         ScriptedPolicy(name, info, resolved.rollout.action_bounds)
     Mapping(resolved.mapping, resolved.run.num_policies, info)
-    note = try_plugins(resolved, changed_algorithm_flags(config.learner), info)
+    note, fields = try_plugins(resolved, changed_algorithm_flags(config.learner), info)
     if chosen := chosen_flags(config, resolved):
         measured = [note_on_step_time(look.step_time)] if look.is_timed else []
         console.plain(" ".join([*measured, f"Chosen: {chosen}"]))
@@ -134,7 +136,7 @@ def prepare(config: Config, servers: ForkServers | None = None, rank: Rank = ALO
     config, source = vectorized(resolved, replace(source, autoreset_mode=look.autoreset_mode), info)
     for note in notes(config, source, look):
         console.plain(note)
-    return Prepared(config, given, source, info, early, started_by, rank, starts)
+    return Prepared(config, given, source, info, early, started_by, rank, starts, fields)
 
 
 def _load_torch() -> None:

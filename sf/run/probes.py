@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from sf.config import Config, note_on_unread_flags
+from sf.config.algorithms import is_off_policy
 from sf.config.observation_groups import encoders_of
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import in_disposable_child
 from sf.run.wiring import START_S
+from sf.shared.fields import StoredField
+from sf.shared.slots import last_observation_fields
 from sf.spaces import EnvInfo
 
+Fields = Mapping[str, StoredField]
+"""Further columns of a batch, by name."""
 
-def try_plugins(config: Config, changed: list[str], info: EnvInfo) -> str:
+
+class PluginsTried(NamedTuple):
+    """What a look at an algorithm says."""
+
+    note: str = ""
+    """A sentence about flags that it does not read, or nothing."""
+    fields: Mapping[str, StoredField] = {}
+
+
+def try_plugins(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
     """Tries an encoder and an algorithm of the user in a process of its own, because that takes torch.
 
     A serial run has torch anyway, and constructs them in this process.
-
-    Returns:
-        A sentence about flags that the algorithm does not read, or nothing.
 
     Raises:
         ConfigError: one cannot be imported, or does not do what it has to do.
@@ -33,11 +46,12 @@ def try_plugins(config: Config, changed: list[str], info: EnvInfo) -> str:
         if not plugins.is_ours(name) or settings[plugins.kind]
     ]
     theirs += [f"the encoder {name}" for name in encoders_of(config.model)[1:] if not ENCODERS.is_ours(name)]
+    own = PluginsTried(fields=fields_of_ours(config, info))
     if not theirs:
-        return ""
+        return own
     if config.run.serial_mode:
         is_ours = ALGORITHMS.is_ours(config.learner.algorithm)
-        return "" if not any(settings.values()) and (is_ours or not changed) else _note_on_flags(config, changed, info)
+        return own if not any(settings.values()) and is_ours else _look(config, changed, info)
     what = f"A first look at {' and '.join(theirs)}"
     try:
         found = in_disposable_child(
@@ -45,22 +59,22 @@ def try_plugins(config: Config, changed: list[str], info: EnvInfo) -> str:
         )
     except EnvError as error:  # what ends badly in such a process is an environment elsewhere
         raise ConfigError([str(error)]) from None
-    if isinstance(found, str):
+    if isinstance(found, PluginsTried):
         return found
     raise ConfigError(found)
 
 
-def _try_plugins(config: Config, changed: list[str], info: EnvInfo, plugins: Sent) -> str | tuple[str, ...]:
-    """A note, or problems."""
+def _try_plugins(config: Config, changed: list[str], info: EnvInfo, plugins: Sent) -> PluginsTried | tuple[str, ...]:
+    """What is found, or problems."""
     receive_plugins(plugins)
     try:
-        return _note_on_flags(config, changed, info)
+        return _look(config, changed, info)
     except ConfigError as error:
         return error.problems
 
 
-def _note_on_flags(config: Config, changed: list[str], info: EnvInfo) -> str:
-    """Constructs a policy and an algorithm; says which flags that one does not read.
+def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
+    """Constructs a policy and an algorithm; says which flags that one does not read, and which columns it asks for.
 
     Raises:
         ConfigError: one of them does not do what it has to do.
@@ -69,7 +83,7 @@ def _note_on_flags(config: Config, changed: list[str], info: EnvInfo) -> str:
 
     from sf.learner.off_policy import OffPolicy
     from sf.learner.off_policy_trial import try_update
-    from sf.learner.trial import algorithm_of, begin, loss_terms_of, unread_flags
+    from sf.learner.trial import algorithm_of, begin, fields_of, loss_terms_of, unread_flags
     from sf.nets.device import accelerators
     from sf.policy import ActorCritic
 
@@ -78,12 +92,18 @@ def _note_on_flags(config: Config, changed: list[str], info: EnvInfo) -> str:
     algorithm = algorithm_of(config.learner)
     if isinstance(algorithm, OffPolicy):
         try_update(algorithm, policy, config.learner)
-        return ""
+        return PluginsTried(fields=fields_of(algorithm, info))
+    fields = fields_of(algorithm, info)
     begin(algorithm, policy)
     loss_terms_of(algorithm, policy)
     if ALGORITHMS.is_ours(config.learner.algorithm):
-        return ""
-    return note_on_unread_flags(config.learner, unread_flags(config.learner, policy, changed))
+        return PluginsTried(fields=fields)
+    return PluginsTried(note_on_unread_flags(config.learner, unread_flags(config.learner, policy, changed)), fields)
+
+
+def fields_of_ours(config: Config, info: EnvInfo) -> Fields:
+    """The same of an algorithm that comes with sf, without torch."""
+    return last_observation_fields(info) if is_off_policy(config.learner.algorithm) else {}
 
 
 def found_accelerators() -> list[str]:

@@ -104,7 +104,7 @@ def train_prepared(
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
     """
-    config, given, source, info, early, started_by, rank, earlier_starts = prepared
+    config, given, source, info, early, started_by, rank, earlier_starts, fields = prepared
     if servers is None:
         with ForkServers() as own:
             return train_prepared(prepared, callbacks, change, own)
@@ -129,7 +129,7 @@ def train_prepared(
                 beside.enter_context(trackers_beside(config.run, experiment.path, signals))
             while True:
                 say_start(rank, given, config, experiment.num_earlier_starts, signals)
-                shared, specs = wire(config, info, source, experiment, rank=rank, num_earlier_starts=earlier_starts)
+                shared, specs = wire(config, info, source, experiment, fields, rank, earlier_starts)
                 if change is not None:
                     specs = change(shared, specs)
                 try:

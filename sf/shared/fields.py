@@ -84,6 +84,8 @@ class StoredField:
     """Shape of one value."""
     fill: float | None = None
     """Content of fresh memory. None takes nan or -1 where the type has it, so that reading unwritten data shows."""
+    from_head: bool = False
+    """Whether a further head of the acting network, which has the name of the field, gives it; see `head_field`."""
 
     @property
     def is_on_device(self) -> bool:
@@ -94,6 +96,17 @@ class StoredField:
         """The array that holds the field of all slots."""
         fill = poison(self.dtype) if self.fill is None else self.fill
         return SlotArray((*self.axes.in_slots(slots, steps, rows), *self.shape), self.dtype, fill, stored=self)
+
+
+def head_field(shape: tuple[int, ...] = (), of_last: bool = False) -> StoredField:
+    """A field that the acting network computes, float32: what its encoder returns under this name from ``heads``.
+
+    Args:
+        shape: of one value.
+        of_last: of the last observation of a trajectory as well, such as a value.
+    """
+    axes = Axes.STEPS_AND_LAST if of_last else Axes.STEPS
+    return StoredField(axes, "float32", Writer.INFERENCE, shape=shape, from_head=True)
 
 
 @dataclass(frozen=True, kw_only=True)

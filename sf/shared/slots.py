@@ -64,6 +64,8 @@ NO_POLICY = -1
 OBSERVATIONS = "observations/"
 """Before the name of a leaf, in the name of its field."""
 FINAL_OBSERVATIONS = "final_observations/"
+LAST_OBSERVATIONS = "last_observations/"
+HAS_LAST_OBSERVATION = "has_last_observation"
 OF_THE_BATCHER = frozenset({"streams", "valid"})
 """Columns of a batch that the batcher works out; no field may have their names."""
 
@@ -99,6 +101,20 @@ def slot_fields(info: EnvInfo, memory_size: int = 0) -> dict[str, StoredField]:
         "policy_id": StoredField(steps, "int64", rollout, on_host, fill=0),
         "policy_version": StoredField(steps, "int64", inference, on_host, fill=NO_VERSION),
     }
+
+
+def last_observation_fields(info: EnvInfo) -> dict[str, StoredField]:
+    """Further fields: the observation after each step that a time limit cut, and whether there is one.
+
+    The one that follows in the trajectory belongs to the next episode there.
+    """
+    leaves = {
+        f"{LAST_OBSERVATIONS}{key}": StoredField(
+            Axes.STEPS, leaf.dtype, Writer.ROLLOUT, TrainingUse.STRAIGHT_TO_DEVICE, leaf.shape, fill=0
+        )
+        for key, leaf in info.observations.items()
+    }
+    return leaves | {HAS_LAST_OBSERVATION: StoredField(Axes.STEPS, "bool", Writer.ROLLOUT, TrainingUse.ON_HOST, fill=0)}
 
 
 def slot_memory(
@@ -166,6 +182,12 @@ def below(prefix: str, named: Mapping[str, V]) -> dict[str, V]:
     return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
+def fields_from_heads(arena: Arena) -> tuple[str, ...]:
+    """Names of the fields that further heads of the acting network give."""
+    stored = {name: field.stored for name, field in arena.fields.items() if isinstance(field, SlotArray)}
+    return tuple(name for name, field in stored.items() if field.from_head)
+
+
 class SlotState(enum.Enum):
     FREE = "FREE"
     FILLING = "FILLING"
@@ -219,6 +241,8 @@ class Slots:
         ]
         self.observations = below(OBSERVATIONS, self._stored)
         self.final_observations = below(FINAL_OBSERVATIONS, arena.arrays)
+        self.last_observations = below(LAST_OBSERVATIONS, self._stored)
+        """[slots, steps, rows, ...] by leaf; nothing where no algorithm asks for them."""
         for name in Slots.__annotations__:
             setattr(self, name, arena[name])
 
@@ -231,6 +255,21 @@ class Slots:
         for array in self._acted:
             array[slot, t, rows] = 0
         self.values[slot, t + 1, rows] = 0
+
+    def write_heads(self, slot: int, t: int, rows: Array | slice, heads: Mapping[str, Array]) -> None:
+        """What further heads of the network say of a step, or of the last observation where a field has room for it."""
+        for name, head in heads.items():
+            steps = self[name][slot]
+            if t < len(steps):
+                steps[t, rows] = head
+
+    def keep_last_observations(self, group: int, slot: int, t: int) -> None:
+        """Stores the final observations of a step, where an algorithm asks for them; by the rollout worker."""
+        if self.last_observations:
+            rows = np.flatnonzero(self.has_final_observation[group])
+            for key, array in self.last_observations.items():
+                array[slot, t, rows] = self.final_observations[key][group, rows]
+            self[HAS_LAST_OBSERVATION][slot, t, rows] = True
 
     def ended(self, slot: int, t: int) -> Array:
         """[rows] bool, whether step t ended an episode."""
@@ -255,6 +294,8 @@ class Slots:
         """FREE → FILLING, by the rollout worker that owns the slot."""
         self._expect(slot, SlotState.FREE, "a rollout worker began to fill")
         self.filling[slot] += 1
+        if self.last_observations:
+            self[HAS_LAST_OBSERVATION][slot] = False
 
     def finish_filling(self, slot: int) -> None:
         """FILLING → FULL, by the rollout worker that owns the slot; all its data is written before this line."""

@@ -32,9 +32,10 @@ from sf.policy import PolicyStep
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.episodes import EpisodeRing
+from sf.shared.fields import Axes
 from sf.shared.progress import Phase
 from sf.shared.records import REPORTED_COPIES, inference_record, rollout_record
-from sf.shared.slots import OBSERVATIONS, SlotState, below
+from sf.shared.slots import HAS_LAST_OBSERVATION, LAST_OBSERVATIONS, OBSERVATIONS, SlotState, below, fields_from_heads
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 from sf.tensors.actions import tensor_converter
 from sf.tensors.checks import Categories, as_leaf, expect_choices, expect_finite
@@ -101,6 +102,7 @@ class TensorWorker:
         self._to_env = tensor_converter(self._many.single_action_space, config.rollout.action_bounds, self.device)
 
         self.network = ActorCritic(context.info, config.model, self.device, config.run.bf16).requires_grad_(False)
+        self.network.answer_heads(fields_from_heads(context.arena))
         self._take_weights = from_host(self.network.flat)
         word = int(np.random.SeedSequence([context.sampling_seed, incarnation, ACTIONS]).generate_state(1)[0])
         self._generator = torch.Generator(self.device).manual_seed(word)
@@ -254,6 +256,8 @@ class TensorWorker:
         fields["actions"][slot, t].copy_(answer.action)
         fields["log_probs"][slot, t].copy_(answer.info.log_probability)
         fields["values"][slot, t].copy_(answer.info.value_prediction)
+        for name, head in answer.info.heads.items():
+            fields[name][slot, t].copy_(head)
         self._acting.lap("forward")
         self.record.lap("wait")
         self.record.progress.enter(Phase.STEP)
@@ -295,7 +299,11 @@ class TensorWorker:
 
     def _finish(self, slot: int) -> None:
         """Values the last observation, closes the books of the trajectory and hands it to the learner."""
-        self._fields["values"][slot, self._rollout].copy_(self._answer(slot, self._rollout).info.value_prediction)
+        last = self._answer(slot, self._rollout).info
+        self._fields["values"][slot, self._rollout].copy_(last.value_prediction)
+        for name, head in last.heads.items():
+            if self._slots.fields[name].axes is Axes.STEPS_AND_LAST:
+                self._fields[name][slot, self._rollout].copy_(head)
         self._acting.lap("forward")
         self.record.lap("wait")
         fields = {name: room[slot] for name, room in self._fields.items()}
@@ -308,6 +316,10 @@ class TensorWorker:
         fields["final_values"].copy_(fields["values"][:-1])  # where the simulator gives nothing better
         for steps, rows, finals in self._finals.of_cut_episodes(fields["truncated"]):
             fields["final_values"][steps, rows] = self.network.values(finals, self._memories[steps, rows])
+            if self._slots.last_observations:
+                for key, final in finals.items():
+                    fields[f"{LAST_OBSERVATIONS}{key}"][steps, rows] = final
+                self._slots[HAS_LAST_OBSERVATION][slot][steps.cpu().numpy(), rows.cpu().numpy()] = True
         self._categories.expect_none_outside()
         self._note_episodes(*self._episodes.ended(rewards, over, self._metrics.take()))
         if self._config.reward_scale != 1 or self._config.reward_clip is not None:

@@ -56,17 +56,36 @@ class World:
         self.batches.append(made)
         return made
 
+    def with_last(self, batch: Batch, known: float) -> Batch:
+        """The same with the observation after some of the steps that were cut: their place, and time -1."""
+        number, random = len(self.batches) - 1, self.random
+        is_known = batch.truncated & (torch.rand(STEPS, ENVS, generator=random) < known)
+        last = torch.stack(
+            [
+                torch.full((STEPS, ENVS), number),
+                torch.arange(ENVS).expand(STEPS, -1),
+                -1 - torch.arange(STEPS).view(-1, 1).expand(-1, ENVS),
+            ],
+            -1,
+        ).to(torch.float32)
+        columns = {"last_observations/obs": last, "has_last_observation": is_known}
+        self.batches[-1] = Batch({**batch.by_step, **columns}, batch.by_trajectory)
+        return self.batches[-1]
+
     def expected(self, step: Step, num_steps: int) -> tuple[float, float, list[float]]:
         """Rewards, weight of the value, and the observation that follows, step after step."""
         batch, t, total, discount = self.batches[step.batch], step.t, 0.0, 1.0
         for _ in range(num_steps):
-            if t == STEPS or (t > step.t and batch.truncated[t, step.row]):
+            known = "has_last_observation" in batch.by_step and batch["has_last_observation"][t % STEPS, step.row]
+            if t == STEPS or (t > step.t and batch.truncated[t, step.row] and not known):
                 break
             total += discount * float(batch.rewards[t, step.row])
             discount *= GAMMA
             t += 1
             if batch.terminated[t - 1, step.row]:
                 return total, 0.0, [step.batch, step.row, t]
+            if batch.truncated[t - 1, step.row]:
+                return total, discount, [step.batch, step.row, -t]
         return total, discount, [step.batch, step.row, t]
 
 
@@ -132,3 +151,21 @@ def test_few_that_may_be_drawn_among_many_are_found() -> None:
     ring.add(batch.with_columns(valid=torch.eye(STEPS, ENVS, dtype=torch.bool)))
     assert len(ring.draw(300)) == 300
     assert {step.batch for step in steps_of(ring.draw(50))} == {1000}
+
+
+@pytest.mark.parametrize("num_steps", [1, 3])
+@pytest.mark.parametrize("size", [1000, 37 * STEPS])
+def test_the_last_observation_follows_a_step_that_was_cut(num_steps: int, size: int) -> None:
+    """Also where trajectories have made room for others many times."""
+    world, ring = World(seed=11 + num_steps), ExperienceRing(size, GAMMA, num_steps)
+    for _ in range(60):
+        ring.add(world.with_last(world.batch(), known=0.7))
+    drawn, cut = ring.draw(800, torch.Generator().manual_seed(0)), 0
+    for index, step in enumerate(steps_of(drawn)):
+        rewards, discount, following = world.expected(step, num_steps)
+        assert math.isclose(drawn.rewards[index].item(), rewards, rel_tol=1e-5, abs_tol=1e-6)
+        assert math.isclose(drawn.discounts[index].item(), discount, rel_tol=1e-6, abs_tol=1e-9)
+        if discount:
+            assert drawn.next_observations["obs"][index].tolist() == following
+        cut += following[2] < 0
+    assert cut > 50

@@ -149,7 +149,7 @@ def check(program: Program, network: ActorCritic, seed: int = 0) -> None:
             noise = network.distribution.noise(rows, random)
             observations = (2 * torch.rand(rows, *leaf.shape, generator=random)).to(getattr(torch, leaf.dtype))
             step = network.act_with({name: observations}, None, noise)
-            right = step.action, *step.info
+            right = step.action, *step.info[:3]
             atol = 1e-6 + ROUNDING * max(float(x.abs().max()) for x in right if x.numel())
             for found, expected in zip(program(noise, observations), right, strict=True):
                 # Not torch.testing, which imports sympy.

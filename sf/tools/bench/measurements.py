@@ -142,7 +142,7 @@ def _could_act(prepared: Prepared) -> bool:
 def _blocks(prepared: Prepared, seconds: float) -> list[Block]:
     """Blocks of the roofline, measured in a process that ends with them."""
     return in_disposable_child(
-        measure, prepared.config, prepared.source, prepared.info, plugins_to_send(), seconds,
+        measure, prepared.config, prepared.source, prepared.info, plugins_to_send(), seconds, prepared.fields,
         timeout_s=SLOWEST_ROOFLINE_S, what="The measurement of one sample",
     )  # fmt: skip
 

@@ -30,6 +30,7 @@ from sf.learner.worker import Learner
 from sf.machine.cores import usable_cores
 from sf.plugins import Sent, receive_plugins
 from sf.rollout.worker import RolloutWorker
+from sf.run.probes import Fields
 from sf.run.wiring import wire
 from sf.shared.arena import Array
 from sf.shared.role import RoleSpec
@@ -75,7 +76,9 @@ def cores_of(config: Config) -> int:
     return 1 if config.run.serial_mode else usable_cores()
 
 
-def measure(config: Config, source: EnvSource, info: EnvInfo, plugins: Sent, seconds: float) -> list[Block]:
+def measure(
+    config: Config, source: EnvSource, info: EnvInfo, plugins: Sent, seconds: float, fields: Fields | None = None
+) -> list[Block]:
     """Blocks for about so many seconds, and a few in any case.
 
     Args:
@@ -84,10 +87,11 @@ def measure(config: Config, source: EnvSource, info: EnvInfo, plugins: Sent, sec
         info: their spaces.
         plugins: encoders and algorithms that the user has registered.
         seconds: of wall time.
+        fields: further columns of a batch.
     """
     receive_plugins(plugins)
     with tempfile.TemporaryDirectory() as directory:
-        bench = Bench(_for_one_process(config), source, info, directory)
+        bench = Bench(_for_one_process(config), source, info, directory, fields)
         try:
             bench.block()  # the first one pays for what is done once
             blocks: list[Block] = []
@@ -108,8 +112,8 @@ def _for_one_process(config: Config) -> Config:
 class Bench:
     """One group of environments, one policy and one learner of a configuration, over its real shared memory."""
 
-    def __init__(self, config: Config, source: EnvSource, info: EnvInfo, directory: str):
-        shared, specs = wire(config, info, source, Experiment(directory, "bench", "resume"))
+    def __init__(self, config: Config, source: EnvSource, info: EnvInfo, directory: str, fields: Fields | None = None):
+        shared, specs = wire(config, info, source, Experiment(directory, "bench", "resume"), fields)
         learner, worker, inference = one_of_each(specs)
         self.worker, self.update = worker, learner.update
         self.start = {name: tensor.clone() for name, tensor in self.update.state_dict().items()}
@@ -201,6 +205,8 @@ class ActingElsewhere:
         self._slots.actions[slot, step] = chosen.actions[: self._rows]
         self._slots.log_probs[slot, step] = chosen.log_probs[: self._rows]
         self._slots.values[slot, step] = chosen.values[: self._rows]
+        heads = {name: head[: self._rows] for name, head in chosen.heads.items()}
+        self._slots.write_heads(slot, step, slice(None), heads)
         return seconds, self._batch_rows
 
     def _act(self, slot: int, step: int, count: int) -> Answers:
