@@ -120,7 +120,7 @@ def follow(target: nn.Module, source: nn.Module, tau: float) -> None:
             behind.lerp_(ahead, tau)
 
 
-def sac_loop(frames: int, settings: dict[str, Any]) -> float:
+def sac_loop(frames: int, settings: dict[str, Any], run: Any = None) -> float:
     envs: Any = gymnasium.make_vec(settings["env"], ENVS, vectorization_mode="sync")
     size, width = envs.single_observation_space.shape[0], envs.single_action_space.shape[0]
     actor = network(size, settings["layers"], 2 * width, nn.ReLU)
@@ -167,10 +167,10 @@ def sac_loop(frames: int, settings: dict[str, Any]) -> float:
     def act(states: Tensor) -> Tensor:
         return drawn(states)[0]
 
-    return _run(envs, frames, settings, act, update, torch.zeros(ENVS, width))
+    return (run or _run)(envs, frames, settings, act, update, torch.zeros(ENVS, width))
 
 
-def dqn_loop(frames: int, settings: dict[str, Any]) -> float:
+def dqn_loop(frames: int, settings: dict[str, Any], run: Any = None) -> float:
     envs: Any = gymnasium.make_vec(settings["env"], ENVS, vectorization_mode="sync")
     size, choices = envs.single_observation_space.shape[0], int(envs.single_action_space.n)
     online = network(size, settings["layers"], choices, nn.Tanh)
@@ -193,7 +193,7 @@ def dqn_loop(frames: int, settings: dict[str, Any]) -> float:
         explores = torch.rand(ENVS) < 0.1
         return torch.where(explores, torch.randint(choices, (ENVS,)), online(states).argmax(-1))
 
-    return _run(envs, frames, settings, act, update, torch.zeros(ENVS, dtype=torch.int64))
+    return (run or _run)(envs, frames, settings, act, update, torch.zeros(ENVS, dtype=torch.int64))
 
 
 def _run(envs: Any, frames: int, settings: dict[str, Any], act: Any, update: Any, actions: Tensor) -> float:

@@ -44,13 +44,17 @@ class Critics(nn.Module):
 
     def fast_form(self, variables: FlatVariables) -> Callable[..., Tensor] | None:
         """The networks in C, see `sf.learner.trained_network.HasFastForm`."""
-        towers = [(_only_mlp(network.encoder), network.head) for network in self.networks]
+        networks = [network for network in self.networks if isinstance(network, _Critic)]
+        towers = [(_only_mlp(network.encoder), network.head) for network in networks]
         native = native_values(towers, variables) if self._may_be_native else None
         if native is None:
             return None
 
         def forward(inputs: Mapping[str, Tensor], action: Tensor | None = None) -> Tensor:
-            leaves = [action if name == self._action else inputs[name] for name in self._leaves]
+            leaves = [inputs[name] for name in self._leaves if name != self._action]
+            if self._action is not None:
+                assert action is not None
+                leaves.append(action)
             return native(leaves[0] if len(leaves) == 1 else torch.cat(leaves, -1)).squeeze(-1)
 
         return forward
@@ -99,8 +103,9 @@ class _Critic(nn.Module):
 
 def _only_mlp(encoder: nn.Module) -> nn.Module:
     """The linear layers of an encoder that has nothing else, or else the encoder."""
-    is_mlp = isinstance(encoder, Encoder) and not encoder.image_encoders and not hasattr(encoder, "mlp_per_key")
-    return encoder.mlp if is_mlp else encoder
+    if isinstance(encoder, Encoder) and not encoder.image_encoders and not hasattr(encoder, "mlp_per_key"):
+        return encoder.mlp or encoder
+    return encoder
 
 
 def _free_name(shapes: Mapping[str, tuple[int, ...]]) -> str:

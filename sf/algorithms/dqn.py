@@ -23,6 +23,7 @@ from sf.learner.experience import Experience
 from sf.learner.off_policy import OffPolicy
 from sf.learner.priorities import Priorities
 from sf.nets.distributions import MASKED_LOGIT
+from sf.spaces import ACTION_MASK
 
 
 class DQN(OffPolicy):
@@ -71,6 +72,7 @@ class DQN(OffPolicy):
         """See `OffPolicy`."""
         self._acting, self._epsilon = acting, epsilon_of(acting, "dqn")
         self._epsilon.fill_(self._schedule.start)
+        self._masked = ACTION_MASK in acting.policy.info.observations
         self.target = copy.deepcopy(acting.policy)
         self._target_outputs = acting.outputs_of(self.target)
 
@@ -86,12 +88,11 @@ class DQN(OffPolicy):
         targets = self._value_targets(minibatch)
         params, state_values, back = acting.outputs_and_way_back(minibatch.observations)
         with torch.no_grad():
-            chosen = action_values(params, state_values).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+            chosen = action_values(params, state_values, self._masked).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
             errors = chosen - targets
-            loss = (minibatch.weights * functional.smooth_l1_loss(chosen, targets, reduction="none")).mean()
             # The derivatives of the Huber loss, in which large errors count linearly.
             slopes = (minibatch.weights / len(minibatch)) * errors.clamp(-1.0, 1.0)
-            d_params = through_advantages(params, actions, slopes)
+            d_params = through_advantages(params, actions, slopes, self._masked)
         acting.zero_grad()
         back(d_params, slopes)
         grad_norm = acting.step(len(minibatch))
@@ -99,8 +100,11 @@ class DQN(OffPolicy):
             self.priorities.update(minibatch.places, errors)
         if (self.version + 1) % self._target_every == 0:
             acting.lead(self.target, self._tau)
+        if not self.is_shown:
+            return {}
+        losses = minibatch.weights * functional.smooth_l1_loss(chosen, targets, reduction="none")
         return {
-            "loss": loss, "grad_norm": grad_norm, "value": chosen.mean(), "value_target": targets.mean(),
+            "loss": losses.mean(), "grad_norm": grad_norm, "value": chosen.mean(), "value_target": targets.mean(),
             "epsilon": self._epsilon.clone(),
         }  # fmt: skip
 
@@ -111,22 +115,27 @@ class DQN(OffPolicy):
         params, state_values = self._target_outputs(observations)
         choices = self._acting.outputs(observations)[0] if self._double else params
         best = choices.argmax(-1, keepdim=True)
-        following = action_values(params, state_values).gather(-1, best).squeeze(-1)
+        following = action_values(params, state_values, self._masked).gather(-1, best).squeeze(-1)
         return torch.addcmul(minibatch.rewards, minibatch.discounts, following)
 
 
-def action_values(advantages: Tensor, state_values: Tensor) -> Tensor:
+def action_values(advantages: Tensor, state_values: Tensor, masked: bool = True) -> Tensor:
     """[N, n] values of the actions, from advantages [N, n] and values of the observations [N].
 
-    Actions that are not legal keep their mask, and the mean is over the others.
+    Actions that are not legal keep their mask, and the mean is over the others; all are where nothing is `masked`.
     """
+    if not masked:
+        return advantages + (state_values - advantages.mean(-1)).unsqueeze(-1)
     legal = advantages > MASKED_LOGIT / 2
     mean = torch.where(legal, advantages, 0.0).sum(-1) / legal.sum(-1).clamp_(min=1)
     return advantages + (state_values - mean).unsqueeze(-1)
 
 
-def through_advantages(advantages: Tensor, actions: Tensor, slopes: Tensor) -> Tensor:
+def through_advantages(advantages: Tensor, actions: Tensor, slopes: Tensor, masked: bool = True) -> Tensor:
     """[N, n] derivatives with respect to the advantages, from those [N] of the `action_values` of actions [N]."""
+    if not masked:
+        of_mean = (slopes / -advantages.shape[-1]).unsqueeze(-1).repeat(1, advantages.shape[-1])
+        return of_mean.scatter_add_(-1, actions.unsqueeze(-1), slopes.unsqueeze(-1))
     legal = advantages > MASKED_LOGIT / 2
     of_mean = -(slopes / legal.sum(-1).clamp_(min=1)).unsqueeze(-1) * legal
     return of_mean.scatter_add_(-1, actions.unsqueeze(-1), slopes.unsqueeze(-1))

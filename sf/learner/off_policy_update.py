@@ -96,6 +96,7 @@ class OffPolicyUpdate(Training):
     def _step(self, minibatch: Experience, lags: list[Array]) -> StepReport | None:
         """One update; None where it has no step of the acting network, or a gradient was not finite."""
         self._off_policy.version, steps_before = self.version, self.acting.num_steps
+        self._off_policy.is_shown = self.want_summary
         scalars: Mapping[str, Tensor] = {}
         try:
             scalars = self._off_policy.update(minibatch)

@@ -102,7 +102,7 @@ def has_native_values(towers: Sequence[tuple[nn.Module, nn.Linear]], variables: 
         and all(
             mlp.nonlinearity in ACTIVATIONS
             and 1 <= len(mlp.layers) < MOST_LAYERS
-            and max(size for layer in mlp.layers for size in layer.weight.shape[:1]) <= WIDEST
+            and max(layer.out_features for layer in _layers(mlp)) <= WIDEST
             for mlp in mlps
         )
     )
@@ -119,20 +119,24 @@ def native_values(towers: Sequence[tuple[nn.Module, nn.Linear]], variables: Flat
 
 
 def _described(towers: Sequence[tuple[Mlp, nn.Linear]], variables: FlatVariables) -> Network:
-    first, head = towers[0]
+    (first, head), hidden = towers[0], _layers(towers[0][0])
     start = variables.vector.data_ptr()
     network = Network(
-        num_inputs=first.layers[0].weight.shape[1],
-        num_layers=len(first.layers),
+        num_inputs=hidden[0].in_features,
+        num_layers=len(hidden),
         num_params=head.out_features,
         num_towers=len(towers),
         activation=ACTIVATIONS.index(first.nonlinearity),
-        sizes=Offsets(*(layer.weight.shape[0] for layer in first.layers)),
+        sizes=Offsets(*(layer.out_features for layer in hidden)),
         parameters=variables.parameters.data_ptr(),
         gradients=variables.gradient.data_ptr(),
     )
     for tower, (mlp, of_tower) in enumerate(towers):
-        layers = [*mlp.layers, of_tower]
+        layers = [*_layers(mlp), of_tower]
         network.weights[tower] = Offsets(*((layer.weight.data_ptr() - start) // 4 for layer in layers))
         network.biases[tower] = Offsets(*((layer.bias.data_ptr() - start) // 4 for layer in layers))
     return network
+
+
+def _layers(mlp: Mlp) -> list[nn.Linear]:
+    return [layer for layer in mlp.layers if isinstance(layer, nn.Linear)]
