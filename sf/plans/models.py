@@ -1,45 +1,47 @@
-"""Networks for the policies of plans: from the columns of a batch to the inputs of a distribution, and a value."""
+"""Networks for the policies of plans: those of `sf.nets`, read by the columns of a batch."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sf.nets.networks import linear
+from sf.config import ModelConfig
+from sf.nets.actor_critic import ActorCritic
+from sf.nets.inputs import Inputs
+from sf.nets.networks import make_encoder
 from sf.plans.minibatches import sequence_starts
 from sf.shared.arena import Array
-
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
+from sf.spaces import EnvInfo, action_spec, observation_leaves
 
 
 class TorchModel(nn.Module):
-    """Two layers for the outputs and two for the value; the base of networks of one's own.
+    """The network of `sf-train`, with layers of their own for the value; the base of networks of one's own.
 
     ``outputs, states = model(columns, states)`` is for the rows of a batch; `value_function` is of the same rows.
     """
 
-    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, obs_space: Any, action_space: Any, num_outputs: int, config: Mapping[str, Any], **network: Any
+    ) -> None:
         """Makes the layers.
 
         Args:
-            obs_space: a Box, or a Discrete space, which is read as one-hot.
+            obs_space: a Box, whose pictures go through convolutions, or a Discrete space, which is read as one-hot.
             action_space: of one agent.
             num_outputs: numbers for each row.
             config: ``hiddens`` are the widths of the layers, ``activation`` is tanh, relu or elu.
+            network: further settings, see `ModelConfig`.
         """
         super().__init__()
-        self.num_choices = int(obs_space.n) if hasattr(obs_space, "n") else 0
-        size = self.num_choices or int(np.prod(obs_space.shape))
-        hiddens = list(config.get("hiddens", (64, 64)))
-        self.activation = config.get("activation", "tanh")
-        activation = ACTIVATIONS[self.activation]
-        self.outputs = _layers([size, *hiddens, num_outputs], activation, gain=0.01)
-        self.values = _layers([size, *hiddens, 1], activation, gain=1.0)
+        leaves = observation_leaves(obs_space)
+        (self._leaf,) = leaves
+        info = EnvInfo("", 1, leaves, action_spec(gym.spaces.Discrete(num_outputs)))
+        self.network = ActorCritic(info, model_config(config, **{"actor_critic_share_weights": False, **network}))
         self._value: Tensor | None = None
 
     def get_initial_state(self) -> list[Array]:
@@ -48,9 +50,7 @@ class TorchModel(nn.Module):
 
     def forward(self, columns: Mapping[str, Any], states: Sequence[Tensor] = ()) -> tuple[Tensor, list[Tensor]]:
         """Outputs [n, num_outputs] for the rows of ``columns["obs"]``, and the states after them."""
-        features = self.features(columns["obs"])
-        self._value = self.values(features).squeeze(-1)
-        outputs: Tensor = self.outputs(features)
+        outputs, self._value, _ = self.network({self._leaf: self.features(columns["obs"])}, None)
         return outputs, []
 
     def from_batch(self, batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
@@ -64,26 +64,26 @@ class TorchModel(nn.Module):
         return self._value
 
     def features(self, obs: Tensor) -> Tensor:
-        """[n, size] float32."""
-        if self.num_choices:
-            return nn.functional.one_hot(obs.to(torch.int64), self.num_choices).to(torch.float32)
-        return obs.flatten(1).to(torch.float32) if obs.ndim > 1 else obs[:, None].to(torch.float32)
+        """[n, ...] the numbers that the network reads: here the observations, for subclasses to change."""
+        return obs
 
 
 class LSTMModel(TorchModel):
     """One layer, an LSTM over the steps of an episode, then outputs and value.
 
-    The memory of `sf.nets` goes through trajectories of one length, [T, B]. Sequences of a plan have any length.
+    The memory of `sf.nets` goes through [T, B] step by step, because episodes end within. Sequences of a plan do not,
+    so one operation of torch goes through a whole one, which takes a third to a twentieth of the time.
     """
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, config: Mapping[str, Any]) -> None:
         """See `TorchModel`; ``lstm_cell_size`` is the width."""
-        super().__init__(obs_space, action_space, num_outputs, config)
-        size = self.num_choices or int(np.prod(obs_space.shape))
-        width = int(config.get("lstm_cell_size", 64))
-        self.width, self.values = width, _layers([width, 1], nn.Tanh, gain=1.0)
-        self.encoder, self.outputs = nn.Linear(size, width), _layers([width, num_outputs], nn.Tanh, gain=0.01)
-        self.lstm = nn.LSTM(width, width)
+        self.width = int(config.get("lstm_cell_size", 64))
+        read = gym.spaces.Box(-np.inf, np.inf, (self.width,), np.float32)
+        super().__init__(read, action_space, num_outputs, {"hiddens": ()}, actor_critic_share_weights=True)
+        one_layer, leaves = model_config({"hiddens": (self.width,)}), observation_leaves(obs_space)
+        self.inputs = Inputs(leaves, one_layer)
+        self.encoder, num_features = make_encoder(self.inputs.shapes, one_layer)
+        self.lstm, (self._seen,) = nn.LSTM(num_features, self.width), leaves
 
     def get_initial_state(self) -> list[Array]:
         """Two vectors of zeros."""
@@ -91,28 +91,33 @@ class LSTMModel(TorchModel):
 
     def forward(self, columns: Mapping[str, Any], states: Sequence[Tensor] = ()) -> tuple[Tensor, list[Tensor]]:
         """One step of each row."""
-        encoded = torch.tanh(self.encoder(self.features(columns["obs"])))
+        encoded = self.features(columns["obs"])
         after, (hidden, cell) = self.lstm(encoded[None], (states[0][None], states[1][None]))
         return self._heads(after[0]), [hidden[0], cell[0]]
 
     def from_batch(self, batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
         """Runs of rows of one episode go through the LSTM together, from the states that the first of them had."""
-        encoded = torch.tanh(self.encoder(self.features(batch["obs"])))
-        starts = sequence_starts(batch)
+        encoded, starts = self.features(batch["obs"]), sequence_starts(batch)
         lengths = np.diff([*starts, len(encoded)]).tolist()
         padded = nn.utils.rnn.pad_sequence(list(torch.split(encoded, lengths)))  # [longest, runs, width]
         before = [batch[f"state_in_{i}"][starts][None] for i in range(2)]
         after, _ = self.lstm(padded, (before[0], before[1]))
-        rows = torch.cat([after[:length, run] for run, length in enumerate(lengths)])
-        return self._heads(rows), []
+        return self._heads(torch.cat([after[:length, run] for run, length in enumerate(lengths)])), []
+
+    def features(self, obs: Tensor) -> Tensor:
+        """[n, width] after the first layer."""
+        features: Tensor = self.encoder(self.inputs({self._seen: obs}))
+        return features
 
     def _heads(self, features: Tensor) -> Tensor:
-        self._value = self.values(features).squeeze(-1)
-        outputs: Tensor = self.outputs(features)
+        outputs: Tensor
+        outputs, self._value, _ = self.network({self._leaf: features}, None)
         return outputs
 
 
-def _layers(sizes: list[int], activation: type[nn.Module], gain: float) -> nn.Sequential:
-    *hidden, last = itertools.pairwise(sizes)
-    layers = [(linear(*pair), activation()) for pair in hidden]
-    return nn.Sequential(*itertools.chain(*layers), linear(*last, gain))
+def model_config(config: Mapping[str, Any], **network: Any) -> ModelConfig:
+    """The settings ``model`` of a plan as those of a network: observations and returns are not normalized."""
+    return ModelConfig(
+        encoder_mlp_layers=tuple(config.get("hiddens", (64, 64))), nonlinearity=config.get("activation", "tanh"),
+        normalize_input=False, normalize_returns=False, adaptive_stddev=True, **network,
+    )  # fmt: skip

@@ -117,7 +117,8 @@ class PlanPolicy:
 
 def dummy_batch(policy: PlanPolicy, rows: int = 4) -> SampleBatch:
     """A trajectory of zeros, with the actions and extra columns that the policy gives for them."""
-    obs = np.zeros((rows, *policy.observation_space.shape), policy.observation_space.dtype)
+    space, first = policy.observation_space, getattr(policy.observation_space, "start", 0)
+    obs = np.full((rows, *space.shape), first, space.dtype)
     actions = np.zeros((rows, *policy.action_space.shape), policy.action_space.dtype)
     states = [np.repeat(np.asarray(state)[None], rows, 0) for state in policy.get_initial_state()]
     rewards = np.zeros(rows, np.float32)

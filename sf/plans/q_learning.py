@@ -10,25 +10,34 @@ import torch
 from torch import Tensor, nn
 
 from sf.errors import UsageError
+from sf.nets.distributions import EpsilonGreedy
 from sf.plans.models import TorchModel
 from sf.plans.torch_policy import build_torch_policy
 
 
 class QModel(TorchModel):
-    """Values of all actions, a copy of the layers that follows in steps, and the share of random actions."""
+    """Values of all actions, a copy of the network that follows in steps, and the share of random actions."""
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, config: Mapping[str, Any]) -> None:
         """See `TorchModel`."""
-        super().__init__(obs_space, action_space, num_outputs, {"activation": "relu", **config})
-        for layer in self.outputs:
-            if isinstance(layer, nn.Linear):  # that of actor-critics begins with values that hardly differ
+        settings = {"activation": "relu", **config}
+        one_tower = {"exploration": "epsilon_greedy", "actor_critic_share_weights": True}
+        super().__init__(obs_space, action_space, num_outputs, settings, **one_tower)
+        for layer in self.network.modules():
+            if isinstance(layer, (nn.Linear, nn.Conv2d)):  # those of actor-critics begin with nearly equal values
                 layer.reset_parameters()
-        self.target = copy.deepcopy(self.outputs).requires_grad_(False)
-        self.register_buffer("epsilon", torch.tensor(1.0))  # a weight, so that workers get it
+        self.target = copy.deepcopy(self.network).requires_grad_(False)
+
+    @property
+    def epsilon(self) -> Tensor:
+        """The share, a weight of the network, so that workers get it."""
+        kind = self.network.distribution
+        assert isinstance(kind, EpsilonGreedy)
+        return kind.epsilon
 
     def of_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
         """[n] values of these actions."""
-        values: Tensor = self.outputs(self.features(obs)).gather(1, actions[:, None])[:, 0]
+        values: Tensor = self({"obs": obs})[0].gather(1, actions[:, None])[:, 0]
         return values
 
     @torch.no_grad()
@@ -37,9 +46,8 @@ class QModel(TorchModel):
 
         That is double Q-learning (van Hasselt et al. 2016, arXiv:1509.06461, equation 4).
         """
-        features = self.features(obs)
-        best = self.outputs(features).argmax(-1, keepdim=True)
-        values: Tensor = self.target(features).gather(1, best)[:, 0]
+        best = self({"obs": obs})[0].argmax(-1, keepdim=True)
+        values: Tensor = self.target({self._leaf: self.features(obs)}, None)[0].gather(1, best)[:, 0]
         return values
 
 
@@ -51,7 +59,7 @@ class TargetUpdates:
 
     def update_target(self: Any) -> None:
         """The target network becomes the network of now."""
-        self.model.target.load_state_dict(self.model.outputs.state_dict())
+        self.model.target.load_state_dict(self.model.network.state_dict())
 
     def on_global_var_update(self: Any, global_vars: Mapping[str, Any]) -> None:
         """See `Policy`."""
@@ -89,10 +97,10 @@ def make_q_model(policy: Any, obs_space: Any, action_space: Any, config: Mapping
 
 def mostly_best(policy: Any, model: Any, columns: Mapping[str, Tensor], states: Any) -> tuple[Tensor, None, list[Any]]:
     """The best actions, but for a share that is drawn."""
-    best = model.outputs(model.features(columns["obs"])).argmax(-1)
-    share = model.epsilon if policy.config.get("explore", True) else 0.0
-    drawn = torch.randint(int(policy.action_space.n), best.shape)
-    return torch.where(torch.rand(len(best)) < share, drawn, best), None, []
+    (values, _), kind = model(columns), model.network.distribution
+    if not policy.config.get("explore", True):
+        return kind.best(values), None, []
+    return kind.draw(values, kind.noise(len(values), None)), None, []
 
 
 def errors(policy: Any, batch: Any) -> dict[str, Any]:
@@ -102,7 +110,7 @@ def errors(policy: Any, batch: Any) -> dict[str, Any]:
 
 def adam(policy: Any, config: Mapping[str, Any]) -> torch.optim.Optimizer:
     """An optimizer of the network, without its target."""
-    return torch.optim.Adam(policy.model.outputs.parameters(), lr=config["lr"])
+    return torch.optim.Adam(policy.model.network.parameters(), lr=config["lr"])
 
 
 def turns_of(config: Mapping[str, Any]) -> list[float]:

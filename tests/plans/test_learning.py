@@ -73,7 +73,7 @@ TOLD_TEN: dict[str, Any] = {"env": LIMITED, "gamma": 0.9, "lambda": 0.9, "rollou
 def always(workers: WorkerSet, value: float) -> None:
     """Has all networks predict a value."""
     weights = {
-        name: np.full_like(weight, value if name.endswith("4.bias") else 0)
+        name: np.full_like(weight, value if name.endswith("head.bias") else 0)
         for name, weight in workers.local_worker().get_weights()["default_policy"].items()
     }
     workers.local_worker().set_weights({"default_policy": weights})
@@ -152,11 +152,11 @@ def test_q_policies_know_the_steps_of_the_plan() -> None:
 def test_q_networks_begin_as_those_of_torch() -> None:
     """Nearly equal values of all actions, with which actor-critics begin, keep uniform replay from learning."""
     model = QModel(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2), 2, {"hiddens": [256, 256]})
-    weights = [layer.weight for layer in model.outputs if isinstance(layer, torch.nn.Linear)]
+    weights = [layer.weight for layer in model.network.modules() if isinstance(layer, torch.nn.Linear)]
     for weight in weights:
         bound = weight.shape[1] ** -0.5
         assert 0.9 * bound < float(weight.abs().max().detach()) <= bound
-    assert all((a == b).all() for a, b in zip(model.outputs.parameters(), model.target.parameters(), strict=True))
+    assert all((a == b).all() for a, b in zip(model.network.parameters(), model.target.parameters(), strict=True))
 
 
 @pytest.mark.slow

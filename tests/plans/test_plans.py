@@ -117,7 +117,7 @@ def test_d38_d41_dqn_stores_and_trains_in_turn() -> None:
         assert stored == pytest.approx(trained, abs=1)
         assert after["num_target_updates"] >= 3
         model = trainer.get_policy().model
-        target, online = model.target.state_dict(), model.outputs.state_dict()
+        target, online = model.target.state_dict(), model.network.state_dict()
         assert {name: weight.shape for name, weight in target.items()} == {name: w.shape for name, w in online.items()}
         trainer.get_policy().update_target()
         assert all((target[name] == online[name]).all() for name in online)

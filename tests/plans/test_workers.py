@@ -10,12 +10,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 from sf.errors import ConfigError, RestartsSpent, UsageError
-from sf.plans import Concurrently, LocalIterator, OperatorFailed, ParallelRollouts, SampleBatch, WorkerSet
+from sf.plans import (
+    Concurrently,
+    LocalIterator,
+    LSTMModel,
+    OperatorFailed,
+    ParallelRollouts,
+    QModel,
+    SampleBatch,
+    TorchModel,
+    WorkerSet,
+)
 from sf.plans.actor_critic import add_advantages
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy import dummy_batch
@@ -366,6 +377,36 @@ def test_acting_in_numpy_is_acting_with_torch(env: str, activation: str) -> None
         replaced.compute_actions = lambda *_: None  # of this object only
         assert act_in_numpy(replaced, np.random.default_rng(1)) is None
         assert act_in_numpy(CountingPolicy(*spaces, {}), np.random.default_rng(1)) is None
+
+
+def test_values_of_actions_are_acted_with_in_numpy_but_for_the_share_that_is_drawn() -> None:
+    from examples.plans.dqn import DQNPolicy
+
+    policy = DQNPolicy(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(3), {})
+    act = act_in_numpy(policy, np.random.default_rng(1))
+    assert act is not None
+    obs = np.random.default_rng(2).random((6000, 4), np.float32)
+    best = policy.model({"obs": torch.as_tensor(obs)})[0].argmax(-1).numpy()
+    for steps, share in ((0, 1.0), (7500, 0.505), (15_000, 0.01)):
+        policy.on_global_var_update({"timestep": steps})
+        actions, extra = act(obs)
+        assert extra == {}
+        assert (actions == best).mean() == pytest.approx(1 - share * 2 / 3, abs=0.03)
+        assert (policy.compute_actions(obs)[0] == best).mean() == pytest.approx(1 - share * 2 / 3, abs=0.03)
+    policy.config["explore"] = False
+    assert act_in_numpy(policy, np.random.default_rng(1)) is None
+    assert (policy.compute_actions(obs)[0] == best).all()
+
+
+@pytest.mark.parametrize("model", [TorchModel, LSTMModel, QModel])
+def test_networks_of_plans_are_those_of_training(model: Any) -> None:
+    """So pictures go through convolutions, and categories are counted from where they start."""
+    for space in (gym.spaces.Box(0, 255, (64, 64, 3), np.uint8), gym.spaces.Discrete(5, start=2)):
+        network = model(space, gym.spaces.Discrete(3), 3, {})
+        rows = torch.as_tensor(np.stack([space.sample() for _ in range(4)]))
+        states = [torch.zeros(4, *state.shape) for state in network.get_initial_state()]
+        assert network({"obs": rows}, states)[0].shape == (4, 3)
+        assert any(isinstance(part, torch.nn.Conv2d) for part in network.modules()) == (space.shape != ())
 
 
 @pytest.mark.more
