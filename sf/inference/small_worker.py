@@ -27,53 +27,26 @@ ACTING = 0x61637473
 """The last word of the entropy: no stream of an environment is like one of actions."""
 
 
-class SmallInference:
-    """One role object: `step` serves the groups that wait."""
+class ActingBeside:
+    """One role object in the process of a rollout worker: `step` serves the groups that wait."""
 
     tell: Callable[[Any], None]
 
-    def __init__(
-        self,
-        context: RunContext,
-        index: int,
-        config: Config,
-        weights: Sequence[PublishedWeights],
-        bells: InferenceBells,
-        incarnation: int = 0,
-    ):
-        """Acts when weights of all policies have come.
+    def __init__(self, context: RunContext, index: int, bells: InferenceBells) -> None:
+        """Takes views of the words through which groups ask.
 
         Args:
             context: of all roles.
             index: of the rollout worker.
-            config: of the run, resolved.
-            weights: published by the learner of each policy.
             bells: that it hears.
-            incarnation: how many workers have had this place before; a successor draws other actions.
         """
         self.topology, self.info, self.bells = context.topology, context.info, bells
-        self.weights, num_policies = weights, self.topology.num_policies
-        self.versions = np.full(num_policies, NOTHING_PUBLISHED)
-        """[policies] int64, of the weights that it acts with."""
-        self._held = self.versions.tolist()
-        self._own_weights = np.zeros((num_policies, size_of(self.info, config.model)), np.float32)
-        self.networks = [SmallNetwork(self.info, config.model, own) for own in self._own_weights]
-        """By policy, with its weights."""
+        num_policies = self.topology.num_policies
         self.slots, self.requests = context.slots(), context.requests()
-        self.act = small_actor(self.info, config, self._own_weights, self.versions, self.slots)
-        """See `SmallActor`."""
         self.groups = self.topology.groups_of_worker(index)
-        self.one_by_one = not config.run.async_rl and not config.run.serial_mode
-        """Gives each group random numbers of its own, which leaves no trace of the order in which groups asked."""
-        self._entropy = [context.sampling_seed, 0, index, incarnation]
-        self.random = self._random_numbers(None)
-        self.draw = noise_source(self.info, self.random)
-        """The source of random numbers, from the number of rows."""
-        self._draw_of_groups: dict[int, Callable[[int], Array]] = {}
         requests = self.requests
         self._request, self._slot, self._step = requests.request.data, requests.slot.data, requests.step.data
         self._answered = [column.data for column in requests.answered.T]
-        self._has_final_observation = self.slots.has_final_observation[self.groups.start : self.groups.stop]
         places = [policy * self.topology.inference_per_policy + index for policy in range(num_policies)]
         self.records = [inference_record(context.arena, place) for place in places]
         """One for each policy."""
@@ -103,15 +76,72 @@ class SmallInference:
     def close(self) -> None:
         """Nothing to close: all that it holds is memory."""
 
+    def state(self) -> dict[str, Any] | None:
+        """The state that a resumed run needs beside shared memory; None for nothing."""
+        return None
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+
+    def _refresh_weights(self) -> bool:
+        """Takes newer weights if there are any; False while a policy has none at all."""
+        raise NotImplementedError
+
+    def _serve(self, group: int) -> None:
+        """Answers a group."""
+        raise NotImplementedError
+
+
+class SmallInference(ActingBeside):
+    """Acts with small networks of all policies, written out in NumPy."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        index: int,
+        config: Config,
+        weights: Sequence[PublishedWeights],
+        bells: InferenceBells,
+        incarnation: int = 0,
+    ):
+        """Acts when weights of all policies have come.
+
+        Args:
+            context: of all roles.
+            index: of the rollout worker.
+            config: of the run, resolved.
+            weights: published by the learner of each policy.
+            bells: that it hears.
+            incarnation: how many workers have had this place before; a successor draws other actions.
+        """
+        super().__init__(context, index, bells)
+        self.weights, num_policies = weights, self.topology.num_policies
+        self.versions = np.full(num_policies, NOTHING_PUBLISHED)
+        """[policies] int64, of the weights that it acts with."""
+        self._held = self.versions.tolist()
+        self._own_weights = np.zeros((num_policies, size_of(self.info, config.model)), np.float32)
+        self.networks = [SmallNetwork(self.info, config.model, own) for own in self._own_weights]
+        """By policy, with its weights."""
+        self.act = small_actor(self.info, config, self._own_weights, self.versions, self.slots)
+        """See `SmallActor`."""
+        self.one_by_one = not config.run.async_rl and not config.run.serial_mode
+        """Gives each group random numbers of its own, which leaves no trace of the order in which groups asked."""
+        self._entropy = [context.sampling_seed, 0, index, incarnation]
+        self.random = self._random_numbers(None)
+        self.draw = noise_source(self.info, self.random)
+        """The source of random numbers, from the number of rows."""
+        self._draw_of_groups: dict[int, Callable[[int], Array]] = {}
+        self._has_final_observation = self.slots.has_final_observation[self.groups.start : self.groups.stop]
+
     def state(self) -> dict[str, Any]:
-        """The state that a resumed run needs beside shared memory.
+        """See `ActingBeside`.
 
         Streams of single groups are for runs of several processes, which go on with other numbers.
         """
         return {"random": self.random.bit_generator.state}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Goes on where `state` was taken."""
+        """See `ActingBeside`."""
         self.random.bit_generator.state = state["random"]
 
     def take_weights(self, policy: int, weights: Array) -> None:
@@ -119,7 +149,7 @@ class SmallInference:
         self._own_weights[policy] = weights
 
     def _refresh_weights(self) -> bool:
-        """Takes newer weights if there are any; False while a policy has none at all."""
+        """See `ActingBeside`."""
         for policy, published in enumerate(self.weights):
             if published.version != self._held[policy]:
                 self._refresh(policy)

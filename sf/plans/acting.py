@@ -15,6 +15,7 @@ import numpy as np
 from sf.config import Config
 from sf.errors import SfError, UsageError
 from sf.inference.bells import InferenceBells
+from sf.inference.small_worker import ActingBeside
 from sf.plans.agents import EPISODES_OF_A_GROUP, GroupOfAgents
 from sf.plans.blame import blamed_on_plan
 from sf.plans.columns import (
@@ -37,7 +38,6 @@ from sf.plans.worker import PlanWorker
 from sf.plans.worker_side import WorkerSide, applied
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
-from sf.shared.records import inference_record
 from sf.shared.slots import NO_POLICY
 from sf.shared.weights import NOTHING_PUBLISHED
 
@@ -46,10 +46,8 @@ EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION = 1 << 48, 1 << 40
 """Numbers of episodes that no other worker, successor or group uses."""
 
 
-class PlanActor:
-    """One role object, a companion of the rollout worker of its process, like `SmallInference` in training."""
-
-    tell: Callable[[Any], None]
+class PlanActor(ActingBeside):
+    """Acts with the policies of a plan, as `SmallInference` does with networks in training."""
 
     def __init__(
         self,
@@ -85,8 +83,8 @@ class PlanActor:
         if worker is None:
             torch.set_num_threads(1)
         torch.manual_seed(int(np.random.SeedSequence([context.seed, index, incarnation]).generate_state(1)[0]))
-        self.slots, self.requests = context.slots(), context.requests()
-        self.topology, self.weights, self.version = context.topology, weights, NOTHING_PUBLISHED
+        super().__init__(context, index, bells)
+        self.weights, self.version = weights, NOTHING_PUBLISHED
         self.program = unpacked(program) if isinstance(program, bytes) else program
         self.names = list(self.program.policies)
         self._has_own_policies = worker is None
@@ -105,12 +103,11 @@ class PlanActor:
         """By policy: the fields of the columns that it gives when it acts."""
         self.leaf = observation_leaf(context.info)
         self._trajectories = Trajectories(self.slots, self.leaf, columns, self.names)
-        self.record = inference_record(context.arena, index)
         episode = (index + 1) * EPISODES_OF_A_WORKER + incarnation * EPISODES_OF_AN_INCARNATION
         actions = self.slots.actions[0, 0]
-        self.groups = {
+        self._agents = {
             group: GroupOfAgents(self.topology, actions, episode + number * EPISODES_OF_A_GROUP)
-            for number, group in enumerate(context.topology.groups_of_worker(index))
+            for number, group in enumerate(self.groups)
         }
         self._finals: list[tuple[int, Array, Array]] = []
         """Steps of the present fragment that a time limit has ended: rows, and their last observations."""
@@ -121,7 +118,7 @@ class PlanActor:
         """Serves every group that waits; False if none does."""
         self._look_at_mail()
         try:
-            return self._serve_all()
+            return super().step()
         except SfError:
             raise
         except Exception as error:
@@ -129,37 +126,24 @@ class PlanActor:
                 raise
             raise told from error
 
-    def _serve_all(self) -> bool:
-        waiting = [g for g in self.groups if self.requests.request[g] != self.requests.answered[g, 0]]
-        if not waiting or self.weights.number == NOTHING_PUBLISHED:
-            return False
-        for group in waiting:
-            request = int(self.requests.observe(self.requests.request, group))
-            self._serve(group, int(self.requests.slot[group]), int(self.requests.step[group]))
-            self.requests.publish(self.requests.answered, (group, 0), request)
-            self.record["requests"] += 1
-            self.record["forwards"] += 1
-        self.record.lap("scatter")
-        self.record.publish()
-        return True
-
-    def wait(self, timeout_s: float) -> None:
-        """Never called: the rollout worker of the process waits."""
-
     def close(self) -> None:
         """Closes what functions have sampled from."""
         if self._has_own_policies:
             self.worker.stop()
 
-    def state(self) -> dict[str, Any] | None:
-        """None: a plan is not resumed in the middle of episodes."""
-        return None
+    def _refresh_weights(self) -> bool:
+        """See `ActingBeside`: takes them between two fragments, so here it only looks whether there are any."""
+        return self.weights.number != NOTHING_PUBLISHED
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Never called."""
+    def _serve(self, group: int) -> None:
+        request = self.requests.observe(self._request, group)
+        self._go_on(group, self._slot[group], self._step[group])
+        self.requests.publish(self._answered[0], group, request)
+        self.record["requests"] += 1
+        self.record["forwards"] += 1
 
-    def _serve(self, group: int, slot: int, t: int) -> None:
-        agents = self.groups[group]
+    def _go_on(self, group: int, slot: int, t: int) -> None:
+        agents = self._agents[group]
         if t == 0:
             self.slots[ORDERS][slot] = self._orders_done
             if self._is_told_of_weights:
@@ -221,7 +205,7 @@ class PlanActor:
 
     def _act(self, group: int, slot: int, t: int) -> None:
         """Actions, states and extra columns of all rows, each by the policy of its agent."""
-        slots, agents = self.slots, self.groups[group]
+        slots, agents = self.slots, self._agents[group]
         if self.topology.agents_per_env > 1:
             agents.expect_those(slots.policy_id[slot, t] != NO_POLICY)
         observations = slots.observations[self.leaf][slot, t]
@@ -267,7 +251,7 @@ class PlanActor:
         slots = self.slots
         if (cut := slots.has_final_observation[group]).any():
             self._finals.append((t, cut.copy(), slots.final_observations[self.leaf][group, cut]))
-        self.groups[group].note_step(slots.rewards[slot, t], slots.ended(slot, t))
+        self._agents[group].note_step(slots.rewards[slot, t], slots.ended(slot, t))
 
     def _write_outcomes(self, slot: int) -> None:
         """Rewards, ends and next observations of all steps of a fragment."""
@@ -285,7 +269,7 @@ class PlanActor:
         slots = self.slots
         self._write_outcomes(slot)
         if self.program.postprocesses:
-            agents = self.groups[group]
+            agents = self._agents[group]
             self._trajectories.postprocess(slot, self._policies, agents, self._finals, self._compute)
         if self._make_items and slots[ORDERS][slot, 0] == self._orders_done:
             columns = read_fragment(slots, slot, self.leaf, self.columns)

