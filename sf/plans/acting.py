@@ -7,7 +7,7 @@ of a fragment its trajectories are postprocessed, one episode of one agent after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,13 @@ from sf.plans.columns import (
     own_name,
     read_fragment,
 )  # fmt: skip
+from sf.plans.local_iterator import NOT_READY, NotReady, Transform
 from sf.plans.mailbox import Mailbox, PlanAnswer
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import as_batch
 from sf.plans.program import Column, Program, unpacked
-from sf.plans.trajectories import Trajectories
+from sf.plans.trajectories import Finals, Trajectories
 from sf.plans.worker import PlanWorker
-from sf.plans.worker_side import WorkerSide, applied
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.slots import NO_POLICY
@@ -88,7 +88,7 @@ class PlanActor(ActingBeside):
         self.program = unpacked(program) if isinstance(program, bytes) else program
         self.names = list(self.program.policies)
         self._has_own_policies = worker is None
-        self.index, self.worker = index, worker or WorkerSide(self.program, index, context.seed)
+        self.index, self.worker = index, worker or PlanWorker.elsewhere(self.program, index, context.seed)
         self._random = np.random.default_rng([context.seed, index, incarnation])
         self._look_at_policies()
         self._orders, self._calls = orders, calls
@@ -109,8 +109,8 @@ class PlanActor(ActingBeside):
             group: GroupOfAgents(self.topology, actions, episode + number * EPISODES_OF_A_GROUP)
             for number, group in enumerate(self.groups)
         }
-        self._finals: list[tuple[int, Array, Array]] = []
-        """Steps of the present fragment that a time limit has ended: rows, and their last observations."""
+        self._finals: list[tuple[Array, ...]] = []
+        """Steps of the present fragment that a time limit has ended: times, rows, and their last observations."""
         for group in self.groups:  # a predecessor may have died before it answered
             self.requests.answered[group] = self.requests.request[group]
 
@@ -250,10 +250,11 @@ class PlanActor(ActingBeside):
         """The outcome of step t, which the environments have taken meanwhile."""
         slots = self.slots
         if (cut := slots.has_final_observation[group]).any():
-            self._finals.append((t, cut.copy(), slots.final_observations[self.leaf][group, cut]))
+            (rows,) = cut.nonzero()
+            self._finals.append((np.full(len(rows), t), rows, slots.final_observations[self.leaf][group, rows]))
         self._agents[group].note_step(slots.rewards[slot, t], slots.ended(slot, t))
 
-    def _write_outcomes(self, slot: int) -> None:
+    def _write_outcomes(self, slot: int, finals: Finals) -> None:
         """Rewards, ends and next observations of all steps of a fragment."""
         slots = self.slots
         slots[PREFIX + "rewards"][slot] = slots.rewards[slot]
@@ -261,17 +262,40 @@ class PlanActor(ActingBeside):
         if "new_obs" in self.columns:
             new_obs = slots[PREFIX + "new_obs"][slot]
             new_obs[:] = slots.observations[self.leaf][slot, 1:]
-            for t, rows, final in self._finals:
-                new_obs[t, rows] = final
+            if finals is not None:
+                new_obs[finals[:2]] = finals[2]
 
     def _finish(self, group: int, slot: int) -> None:
         """Postprocesses the trajectories of a fragment, and applies the transforms of the program to it."""
         slots = self.slots
-        self._write_outcomes(slot)
+        finals: Finals = tuple(map(np.concatenate, zip(*self._finals, strict=True))) if self._finals else None
+        self._write_outcomes(slot, finals)
         if self.program.postprocesses:
             agents = self._agents[group]
-            self._trajectories.postprocess(slot, self._policies, agents, self._finals, self._compute)
+            self._trajectories.postprocess(slot, self._policies, agents, finals, self._compute)
         if self._make_items and slots[ORDERS][slot, 0] == self._orders_done:
             columns = read_fragment(slots, slot, self.leaf, self.columns)
             batch = as_batch(columns, self.names, self.topology.agents_per_env)
             self.tell(PlanAnswer.of(("items", slot, int(slots.filling[slot])), self._make_items, batch))
+
+
+def applied(transforms: Sequence[Transform]) -> Callable[[Any], list[Any]]:
+    """From a batch to the items that transforms of an iterator to an iterator, one after the other, make of it."""
+    batches: list[Any] = []
+
+    def source() -> Iterator[Any]:
+        while True:
+            yield batches.pop() if batches else NOT_READY
+
+    items: Iterator[Any] = source()
+    for transform in transforms:
+        items = transform(items)
+
+    def apply(batch: Any) -> list[Any]:
+        batches.append(batch)
+        made = []
+        while not isinstance(item := next(items), NotReady):
+            made.append(item)
+        return made
+
+    return apply

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sf.algorithms.epsilon import EpsilonSchedule
 from sf.errors import UsageError
 from sf.nets.distributions import EpsilonGreedy
 from sf.plans.models import TorchModel
@@ -64,8 +65,8 @@ class TargetUpdates:
     def on_global_var_update(self: Any, global_vars: Mapping[str, Any]) -> None:
         """See `Policy`."""
         super().on_global_var_update(global_vars)  # type: ignore[misc]  # of the policy
-        share = min(1.0, global_vars["timestep"] / self.config["epsilon_steps"])
-        self.model.epsilon.fill_(1.0 + share * (self.config["last_epsilon"] - 1.0))
+        schedule = EpsilonSchedule(1.0, self.config["last_epsilon"], 1.0)
+        self.model.epsilon.fill_(schedule.at(global_vars["timestep"] / self.config["epsilon_steps"]))
 
 
 def build_q_policy(name: str, *, loss_fn: Callable[..., Any], config: Mapping[str, Any], **hooks: Any) -> Any:
@@ -79,7 +80,7 @@ def build_q_policy(name: str, *, loss_fn: Callable[..., Any], config: Mapping[st
     """
     return build_torch_policy(
         name, loss_fn=loss_fn, get_default_config=lambda: dict(config), mixins=[TargetUpdates], stats_fn=errors,
-        **{"make_model": make_q_model, "action_sampler_fn": mostly_best, "optimizer_fn": adam, **hooks},
+        **{"make_model": make_q_model, "action_sampler_fn": mostly_best, **hooks},
     )  # fmt: skip
 
 
@@ -106,11 +107,6 @@ def mostly_best(policy: Any, model: Any, columns: Mapping[str, Tensor], states: 
 def errors(policy: Any, batch: Any) -> dict[str, Any]:
     """The statistics: errors of each row, for priorities, and the mean of their sizes."""
     return {"td_error": policy.td_error.numpy(), "mean_td_error": policy.td_error.abs().mean()}
-
-
-def adam(policy: Any, config: Mapping[str, Any]) -> torch.optim.Optimizer:
-    """An optimizer of the network, without its target."""
-    return torch.optim.Adam(policy.model.network.parameters(), lr=config["lr"])
 
 
 def turns_of(config: Mapping[str, Any]) -> list[float]:

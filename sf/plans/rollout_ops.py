@@ -36,9 +36,7 @@ def ParallelRollouts(workers: WorkerSet, *, mode: str = "bulk_sync", num_async: 
     if mode not in ("bulk_sync", "async", "raw"):
         raise ValueError(f"mode={mode!r} must be 'bulk_sync', 'async' or 'raw'.")
     if not workers.num_workers:
-        return LocalIterator(lambda _: _local_batches(workers), SharedMetrics(), name="rollouts").for_each(
-            count_sampled
-        )
+        return LocalIterator(lambda _: local_batches(workers), SharedMetrics(), name="rollouts").for_each(count_sampled)
     rollouts = ParallelIterator(WorkerShards(workers))
     if mode == "raw":
         return rollouts
@@ -47,7 +45,8 @@ def ParallelRollouts(workers: WorkerSet, *, mode: str = "bulk_sync", num_async: 
     return rollouts.batch_across_shards().for_each(SampleBatch.concat_samples).for_each(count_sampled)
 
 
-def _local_batches(workers: WorkerSet) -> Iterator[Batch]:
+def local_batches(workers: WorkerSet) -> Iterator[Batch]:
+    """Those that the local worker samples."""
     while True:
         yield workers.local_worker().sample()
 

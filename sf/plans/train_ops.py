@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sf.plans.local_iterator import LocalIterator
+from sf.plans.local_iterator import LocalIterator, NotReady
 from sf.plans.metrics import MetricsContext, SharedMetrics
 from sf.plans.minibatches import minibatches
 from sf.plans.parallel_iterator import ParallelIterator
 from sf.plans.policy_map import Batch, PolicyMap
-from sf.plans.rollout_ops import AGENT_STEPS_SAMPLED, STEPS_SAMPLED
+from sf.plans.rollout_ops import AGENT_STEPS_SAMPLED, STEPS_SAMPLED, local_batches
 from sf.plans.sample_batch import DEFAULT_POLICY, SampleBatch
 from sf.plans.worker import RemoteWorker
 from sf.plans.worker_set import WorkerSet, WorkerShards
@@ -170,21 +170,17 @@ class ApplyGradients:
 
 def AsyncGradients(workers: WorkerSet) -> LocalIterator:
     """(gradients, count) of fragments, computed where they were sampled, as they come; sets ``current_actor``."""
-    if not workers.num_workers:
-        local = workers.local_worker()
+    if workers.num_workers:  # with weights that are no older than need be
+        gradients = ParallelIterator(WorkerShards(workers, make=_gradients_of)).gather_async(ask_before=False)
+        return gradients.for_each(_note_gradients)
+    local, metrics = workers.local_worker(), SharedMetrics()
 
-        def source(_: float | None) -> Any:
-            while True:
-                batch = local.sample()
-                metrics.get().current_actor = local
-                yield *_computed(local, batch), local.num_steps
+    def source(_: float | None) -> Iterator[Computed]:
+        for batch in local_batches(workers):
+            metrics.get().current_actor = local
+            yield _computed(local, batch)
 
-        metrics = SharedMetrics()
-        return LocalIterator(source, metrics, name="AsyncGradients").for_each(_note_gradients)
-    shards = WorkerShards(workers, make=_gradients_of)
-
-    gradients = ParallelIterator(shards).gather_async(ask_before=False)  # with weights that are no older than need be
-    return gradients.for_each(_note_gradients)
+    return LocalIterator(source, metrics, name="AsyncGradients").for_each(_note_gradients)
 
 
 def _gradients_of(worker: Any) -> Any:
@@ -192,19 +188,15 @@ def _gradients_of(worker: Any) -> Any:
 
     def compute(batches: Any) -> Any:
         for batch in batches:
-            if not hasattr(batch, "count"):
-                yield batch  # nothing yet
-                continue
-            yield *_computed(worker, batch), worker.num_steps
+            yield batch if isinstance(batch, NotReady) else _computed(worker, batch)
 
     return [compute]
 
 
-def _computed(worker: PolicyMap, batch: Batch) -> tuple[Any, Mapping[str, Any], int, int]:
-    """Gradients, statistics by policy, and the steps of environments and of agents."""
+def _computed(worker: PolicyMap, batch: Batch) -> Computed:
     gradients, info = worker.compute_gradients(batch)
     by_policy = {DEFAULT_POLICY: info} if isinstance(batch, SampleBatch) else info
-    return gradients, by_policy, batch.env_steps(), batch.agent_steps()
+    return gradients, by_policy, batch.env_steps(), batch.agent_steps(), worker.num_steps
 
 
 def _note_gradients(item: Computed) -> tuple[Any, int]:

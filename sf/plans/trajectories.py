@@ -29,12 +29,12 @@ from sf.plans.sample_batch import SampleBatch
 from sf.shared.arena import Array
 from sf.shared.slots import NO_POLICY, Slots
 
-NOTHING = np.zeros(0, np.int64)
 NOT_FOLLOWED: tuple[Mapping[str, Array], int] = {}, 0
 Compute = Callable[[int, Array, list[Array], Array, Array], tuple[Array, list[Array], dict[str, Array]]]
 """From the number of a policy, observations, states, last actions and last rewards to actions, states and columns."""
-Finals = Sequence[tuple[int, Array, Array]]
-"""Steps that a time limit has ended: rows, and their last observations."""
+Finals = tuple[Array, ...] | None
+"""Steps that a time limit has ended: times, rows, and their last observations; None for none."""
+NO_CUTS = Cuts(np.zeros(0, np.int64), np.zeros(0, np.int64), {})
 
 
 class Part(NamedTuple):
@@ -100,16 +100,16 @@ class Trajectories:
     def _cuts(self, slot: int, number: int, policy: PlanPolicy, finals: Finals, compute: Compute) -> Cuts:
         """Steps that a time limit has ended while this policy acted."""
         slots = self._slots
-        times = np.concatenate([np.full(np.count_nonzero(cut), t) for t, cut, _ in finals] or [NOTHING])
-        rows = np.concatenate([np.flatnonzero(cut) for _, cut, _ in finals] or [NOTHING])
-        is_own = slots[PREFIX + POLICY][slot, times, rows] == number
-        if not is_own.any():
-            return Cuts(NOTHING, NOTHING, {})
-        final = np.concatenate([observations for _, _, observations in finals])[is_own]
-        places = slot, times[is_own], rows[is_own]
+        if finals is None:
+            return NO_CUTS
+        is_own = slots[PREFIX + POLICY][slot, finals[0], finals[1]] == number
+        times, rows, final = (each[is_own] for each in finals)
+        if not len(times):
+            return NO_CUTS
+        places = slot, times, rows
         names = [own_name(number, f"state_out_{i}") for i in range(len(policy.get_initial_state()))]
         states = [slots[PREFIX + name][places] for name in names]
-        return Cuts(*places[1:], compute(number, final, states, slots.actions[places], slots.rewards[places])[2])
+        return Cuts(times, rows, compute(number, final, states, slots.actions[places], slots.rewards[places])[2])
 
     def _followed(
         self, rows: Array, after: Mapping[str, Array], cuts: Cuts

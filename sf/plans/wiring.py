@@ -54,28 +54,22 @@ class Wired:
         return self.shared.slots
 
 
-def wire_alone(program: Program, local: PolicyMap, settings: Mapping[str, Any]) -> Wired:
+def wire_alone(program: Program, local: PolicyMap) -> Wired:
     """What a worker shares with itself, which samples in its own process; see `wire_workers`."""
     with temporary_experiment() as experiment:
-        return wire_workers(program, local, settings, 1, experiment, in_process=True)
+        return wire_workers(program, local, 1, experiment, in_process=True)
 
 
 def wire_workers(
-    program: Program,
-    local: PolicyMap,
-    settings: Mapping[str, Any],
-    num_workers: int,
-    experiment: Experiment,
-    in_process: bool = False,
+    program: Program, local: PolicyMap, num_workers: int, experiment: Experiment, in_process: bool = False
 ) -> Wired:
     """Allocates what workers share with the driver.
 
     Args:
-        program: that the workers compute, with a look at the environment.
+        program: that the workers compute, with a look at the environment. Of its settings these are read: env,
+            env_config, num_envs_per_worker, rollout_fragment_length, normalize_actions, fragments_in_flight, seed.
         local: the worker of this process. Its policies say which columns there are, and act for roles that the driver
             steps.
-        settings: of the plan: env, env_config, num_envs_per_worker, rollout_fragment_length, normalize_actions,
-            fragments_in_flight, seed.
         num_workers: processes.
         experiment: holds the directory.
         in_process: for roles that are stepped by the driver.
@@ -87,7 +81,7 @@ def wire_workers(
     columns = columns_of(local.policy_map)
     if not program.postprocesses:
         columns = acted_columns(columns)
-    config = _config(settings, num_workers, in_process, info.num_agents)
+    config = _config(program.settings, num_workers, in_process, info.num_agents)
     config = resolve(config, info, cores=usable_cores())
     config, source = vectorized(config, source, info)
     check(replace(config, inference=InferenceConfig(policy_workers_per_policy=1)), info)  # any policy acts for itself

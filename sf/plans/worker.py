@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +16,12 @@ from sf.envs.generators import GlobalGenerators
 from sf.nets.threads import one_thread
 from sf.plans.agents import environment_of
 from sf.plans.episode import PlanEpisode, postprocessed
-from sf.plans.fragments import Fragments
-from sf.plans.policy import PlanPolicy
+from sf.plans.fragments import Fragments, LocalFragments
+from sf.plans.minibatches import sequence_starts
 from sf.plans.policy_map import Batch, PolicyMap, as_batch
+from sf.plans.program import Program
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
+from sf.plans.wiring import wire_alone
 from sf.shared.episodes import Episode
 
 WHOLE, PARTS = "complete_episodes", "truncate_episodes"
@@ -45,7 +48,7 @@ class OpenEpisodes:
         """
         seen = set()
         for name, batch in fragment.policy_batches.items():
-            for start, stop in itertools.pairwise([*trajectory_starts(batch).tolist(), batch.count]):
+            for start, stop in itertools.pairwise([*sequence_starts(batch).tolist(), batch.count]):
                 key = episode, _ = int(batch["eps_id"][start]), int(batch["agent_index"][start])
                 seen.add(episode)
                 parts = self._parts.pop(key, [])
@@ -164,35 +167,40 @@ class FragmentSampler:
 
 
 class PlanWorker(PolicyMap):
-    """The local worker: evaluates the policies in this process, and learns."""
+    """Evaluates the policies of a plan in this process: the local worker learns, those of other processes sample."""
 
-    def __init__(
-        self,
-        policies: Mapping[str, PlanPolicy],
-        make_fragments: Callable[[], Fragments],
-        settings: Mapping[str, Any],
-        policies_to_train: Sequence[str] | None = None,
-    ) -> None:
-        """Makes no environment yet.
+    worker_index: int
+    """The number of a worker in another process, counted from 0; the local one has none."""
 
-        Args:
-            policies: by name.
-            make_fragments: makes the environments, with one worker; called with the first sample.
-            settings: see `FragmentSampler`.
-            policies_to_train: names; None for all.
-        """
-        super().__init__(policies, policies_to_train)
-        self._make_fragments, self._settings = make_fragments, settings
+    def __init__(self, program: Program) -> None:
+        """Builds the policies of the program, and makes no environment yet."""
+        super().__init__({name: spec.build() for name, spec in program.policies.items()}, program.policies_to_train)
+        self._program = program
         self._sampler: FragmentSampler | None = None
-        entropy: Any = np.random.SeedSequence(settings["seed"]).entropy
+        entropy: Any = np.random.SeedSequence(program.settings["seed"]).entropy
         self._generators = GlobalGenerators([entropy, SAMPLING], is_shared=True)
         """Generators for sampling: those of the program stay as they are."""
+
+    @classmethod
+    def elsewhere(cls, program: Program, index: int, seed: int) -> PlanWorker:
+        """What functions of a plan see of the worker that they run in; its samples have environments of their own.
+
+        Args:
+            program: of the worker.
+            index: of it.
+            seed: of all workers.
+        """
+        own_seed = int(np.random.SeedSequence([seed, index, SAMPLING]).generate_state(1)[0])
+        worker = cls(replace(program, settings={**program.settings, "seed": own_seed}))
+        worker.worker_index = index
+        return worker
 
     def sample(self) -> Any:
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
         with self._generators, one_thread():
             if self._sampler is None:
-                self._sampler = FragmentSampler(self._make_fragments(), 0, self, self._settings)
+                fragments = LocalFragments(wire_alone(self._program, self))
+                self._sampler = FragmentSampler(fragments, 0, self, self._program.settings)
             self._sampler.fragments.publish({}, self.num_steps)  # its policies are those of this worker
             self._sampler.ask()
             return self._sampler.wait()
@@ -315,10 +323,3 @@ class WholeEpisodes(OpenEpisodes):
         together = {name: SampleBatch.concat_samples(own) for name, own in batches.items()}
         env_steps = sum(lengths[: enough[0] + 1])
         return MultiAgentBatch.wrap_as_needed(together, env_steps, self._policies.policy_map)
-
-
-def trajectory_starts(batch: SampleBatch) -> np.ndarray[Any, Any]:
-    """[n] the first rows of the parts of one agent in one episode."""
-    episodes, agents = batch["eps_id"], batch["agent_index"]
-    changes = (episodes[1:] != episodes[:-1]) | (agents[1:] != agents[:-1])
-    return np.concatenate([[0], np.flatnonzero(changes) + 1])

@@ -13,13 +13,13 @@ from sf.errors import ConfigError, UsageError
 from sf.machine.kernel import ensure_linux
 from sf.machine.limits import ensure_whole_words
 from sf.plans.environments import look_at
-from sf.plans.fragments import Fragments, LocalFragments, RemoteFragments
+from sf.plans.fragments import Fragments, RemoteFragments
 from sf.plans.local_iterator import END, Transform
 from sf.plans.policy import PlanPolicy
 from sf.plans.program import PolicySpec, Program, default_mapping
 from sf.plans.sample_batch import DEFAULT_POLICY
 from sf.plans.spaces import action_space, observation_space
-from sf.plans.wiring import Wired, temporary_experiment, wire_alone, wire_workers
+from sf.plans.wiring import Wired, temporary_experiment, wire_workers
 from sf.plans.worker import PARTS, WHOLE, FragmentSampler, PlanWorker, RemoteWorker, episodes_of
 from sf.processes.signals import Signals
 from sf.storage.experiment import Experiment
@@ -76,13 +76,12 @@ class WorkerSet:
         self.config = {**SETTINGS, **config}
         _check(self.config, _own_settings(policies))
         _expect_processor(self.num_workers)
-        self._look = look_at(self.config["env"], self.config["env_config"])
-        self._specs = _specs(policies, self._look.info, self.config)
-        self._mapping = policy_mapping_fn
+        look = look_at(self.config["env"], self.config["env_config"])
+        specs, postprocesses = _specs(policies, look.info, self.config), self.config["batch_mode"] == PARTS
+        self._program = Program(specs, policy_mapping_fn, policies_to_train, postprocesses, look, self.config)
         if self.config["seed"] is not None:
             seed_globals([self.config["seed"]])
-        built = {name: spec.build() for name, spec in self._specs.items()}
-        self._local = PlanWorker(built, self._local_fragments, self.config, policies_to_train)
+        self._local = PlanWorker(self._program)
         self._experiment, self._signals = experiment, signals
         self._fragments: RemoteFragments | None = None
         self._remote: list[RemoteWorker] = []
@@ -185,22 +184,13 @@ class WorkerSet:
         if fragments is not None:
             fragments.close()
 
-    def _local_fragments(self) -> Fragments:
-        return LocalFragments(wire_alone(self._program(), self._local, self.config))
-
     def _wired(self) -> Wired:
         """With all remote workers."""
-        parts = self._program(), self._local, self.config, self.num_workers
+        parts = self._program, self._local, self.num_workers
         if self._experiment is not None:
             return wire_workers(*parts, self._experiment)
         with temporary_experiment() as experiment:
             return wire_workers(*parts, experiment)
-
-    def _program(self) -> Program:
-        postprocesses = self.config["batch_mode"] == PARTS
-        return Program(
-            self._specs, self._mapping, self._local.policies_to_train, postprocesses, self._look, self.config
-        )
 
 
 class WorkerShards:
