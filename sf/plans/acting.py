@@ -31,7 +31,7 @@ from sf.plans.columns import (
 )  # fmt: skip
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform
 from sf.plans.mailbox import Mailbox, PlanAnswer
-from sf.plans.numpy_acting import act_in_numpy
+from sf.plans.numpy_acting import act_in_numpy, network_in_numpy
 from sf.plans.policy_map import as_batch
 from sf.plans.program import Column, Program, unpacked
 from sf.plans.trajectories import Finals, Trajectories
@@ -90,6 +90,8 @@ class PlanActor(ActingBeside):
         self._has_own_policies = worker is None
         self.index, self.worker = index, worker or PlanWorker.elsewhere(self.program, index, context.seed)
         self._random = np.random.default_rng([context.seed, index, incarnation])
+        self._networks: list[tuple[Any, Any]] = []
+        """Policies, and those of their networks that act in NumPy."""
         self._look_at_policies()
         self._orders, self._calls = orders, calls
         self._make_items: Callable[[Any], list[Any]] | None = None
@@ -163,7 +165,10 @@ class PlanActor(ActingBeside):
     def _look_at_policies(self) -> None:
         """Before each fragment, because functions of the plan may have changed or replaced them."""
         self._policies = [self.worker.policy_map[name] for name in self.names]
-        self._in_numpy = [act_in_numpy(policy, self._random) for policy in self._policies]
+        found = [(policy, network_in_numpy(policy)) for policy in self._policies]
+        if found != self._networks:  # a function that acts takes as long to make as two steps
+            self._networks = found
+            self._in_numpy = [act_in_numpy(policy, self._random) for policy in self._policies]
 
     def _look_at_mail(self) -> None:
         """Takes new orders, and does what it is called for."""

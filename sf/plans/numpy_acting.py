@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sf.config.written_out import is_written_out
+from sf.nets.actor_critic import ActorCritic
 from sf.nets.fast.numpy_network import SmallNetwork, noise_source
 from sf.plans.actor_critic import predicted_values
 from sf.plans.distributions import TorchCategorical, TorchDiagGaussian
@@ -19,18 +20,11 @@ from sf.plans.models import TorchModel
 from sf.plans.q_learning import QModel, mostly_best
 from sf.plans.torch_policy import TorchPolicy
 from sf.shared.arena import Array
-from sf.spaces import action_spec
+from sf.spaces import EnvInfo, action_spec
 
 
-def act_in_numpy(policy: Any, random: np.random.Generator) -> Callable[[Array], tuple[Array, dict[str, Array]]] | None:
-    """A function from observations [n, ...] to actions [n, ...] and extra columns, as the policy gives them.
-
-    None where the policy has another network or another way to act. The function follows the weights of the policy.
-
-    Args:
-        policy: of a plan.
-        random: numbers for the actions.
-    """
+def network_in_numpy(policy: Any) -> ActorCritic | None:
+    """The network of a policy, where NumPy acts as the policy does; None where it acts in another way."""
     if not (isinstance(policy, TorchPolicy) and type(policy).compute_actions is TorchPolicy.compute_actions):
         return None
     if "compute_actions" in vars(policy) or not policy.config.get("explore", True):
@@ -40,16 +34,36 @@ def act_in_numpy(policy: Any, random: np.random.Generator) -> Callable[[Array], 
     is_plain = type(model) is TorchModel and policy.dist_class in (TorchCategorical, TorchDiagGaussian)
     if not (is_q or (is_plain and not hooks.action_sampler_fn)) or hooks.action_distribution_fn:
         return None
-    info, config = replace(model.network.info, action=action_spec(policy.action_space)), model.network.config
-    if hooks.extra_action_out_fn not in (None, predicted_values) or not is_written_out(info, config):
+    if hooks.extra_action_out_fn not in (None, predicted_values):
         return None
-    with_values = hooks.extra_action_out_fn is predicted_values
+    network: ActorCritic = model.network
+    return network if is_written_out(_info(policy, network), network.config) else None
+
+
+def _info(policy: TorchPolicy, network: ActorCritic) -> EnvInfo:
+    """With the actions of the policy, of which the network only knows how many numbers they need."""
+    return replace(network.info, action=action_spec(policy.action_space))
+
+
+def act_in_numpy(policy: Any, random: np.random.Generator) -> Callable[[Array], tuple[Array, dict[str, Array]]] | None:
+    """A function from observations [n, ...] to actions [n, ...] and extra columns, as the policy gives them.
+
+    None where there is no `network_in_numpy`. The function follows the weights of the policy.
+
+    Args:
+        policy: of a plan.
+        random: numbers for the actions.
+    """
+    if (own := network_in_numpy(policy)) is None:
+        return None
+    is_q, with_values = isinstance(policy.model, QModel), policy.hooks.extra_action_out_fn is predicted_values
     variables = {
         name: variable.numpy()
-        for name, variable in model.network.variables().items()
+        for name, variable in own.variables().items()
         if with_values or not name.startswith("value_encoder.")  # the head alone costs next to nothing
     }
-    network, noise = SmallNetwork(info, config, variables), noise_source(info, random)
+    info = _info(policy, own)
+    network, noise = SmallNetwork(info, own.config, variables), noise_source(info, random)
 
     def act(observations: Array) -> tuple[Array, dict[str, Array]]:
         actions, log_probs, values, params = network(noise(len(observations)), observations)
