@@ -53,7 +53,7 @@ LOADED_BEFORE = (
 """Packages of others, and below them modules of `sf`, that most commands load. None is a command itself."""
 READ_AT_THE_START = (
     "PYTHON",
-    "LD_",
+    "LD_PRELOAD",
     "GLIBC_",
     "MALLOC_",
     "OMP_",
@@ -64,7 +64,7 @@ READ_AT_THE_START = (
     "LC_",
     "LANG",
 )
-"""Beginnings of variables that Python or a library reads once."""
+"""Beginnings of variables that Python or a library reads once. OpenCV changes LD_LIBRARY_PATH when it is loaded."""
 ONE_THREAD = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """What `one_thread_each` of `sf.machine.limits` sets before libraries are loaded."""
 MAIN = "import runpy; from tests.helpers.starter import next_module; runpy._run_module_as_main(next_module())"

@@ -237,7 +237,7 @@ def test_run_goes_on_with_the_other_way_of_acting(tmp_path: Path) -> None:
 
 def test_s2_processes_of_a_run_and_none_with_torch_among_those_of_environments(tmp_path: Path) -> None:
     flags = "--env=Pendulum-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", BY_ITSELF
-    with running(tmp_path, *flags) as command:
+    with running(tmp_path, *flags, in_new_python=True) as command:
         wait_for_training(command)
         rollouts = command.named("sf-rollout")
         assert len(rollouts) == 2
