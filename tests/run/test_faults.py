@@ -334,7 +334,8 @@ def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> No
         lines = len(command.out.splitlines())
         command.wait_for(lambda: "Saved " in "".join(command.out.splitlines()[lines:]), "a new checkpoint")
         same = before & {process.pid for process in command.named("sf-")}
-        assert same <= {process.pid for process in command.named("sf-fork-server")}
+        servers = [*command.named("sf-fork-server"), *command.named("sf-env-server")]
+        assert same <= {process.pid for process in servers}
         assert shared_blocks(command) == mapped, "the memory of the earlier life is given back"
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
