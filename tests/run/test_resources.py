@@ -227,7 +227,7 @@ def test_fault_c8_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("This clock jumps.") >= 5, "in every process"
+    assert done.stdout.count("This clock jumps.") >= 4, "in every program; the roles are forks of two of them"
     assert "Restart" not in done.stdout
     assert done.stdout.count("(periodic") >= 2
 
