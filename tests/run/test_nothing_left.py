@@ -21,8 +21,9 @@ import psutil
 import pytest
 
 from sf.errors import InternalError, WorkerCrashed
-from sf.processes.child import Child
+from sf.processes.child import Child, spawned
 from sf.processes.process import STOPPING
+from sf.processes.servers import ForkServers
 from sf.processes.signals import Signals
 from sf.run import children
 from sf.run.children import Processes
@@ -277,6 +278,9 @@ def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[ps
         return [one for one in mine if command_of(one).startswith("sf-rollout-0")]
 
     with monkeypatch.context() as patched:
+        # A program of its own: a fork ends with its server, although nothing has killed it.
+        patched.setattr(ForkServers, "may_begin_environments", True)
+        patched.setattr(ForkServers, "begin_environments", lambda _, job: spawned(job))
         patched.setattr(Child, "kill", lambda self: None if self.name == "rollout-0" else kill(self))
         patched.setattr(os, "killpg", lambda group, number: None)
         patched.setattr(psutil.Process, "kill", lambda self: None)
