@@ -72,3 +72,12 @@ def test_variables_that_are_read_once_get_a_new_python(
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     with running(tmp_path, "0", module="program", python_path=python_path) as command:
         assert isinstance(command.process, subprocess.Popen)
+
+
+@pytest.mark.parametrize("name", ["sitecustomize.py", "torch/__init__.py"])
+def test_a_module_in_place_of_a_loaded_one_gets_a_new_python(tmp_path: Path, python_path: str, name: str) -> None:
+    other = tmp_path / "other" / name
+    other.parent.mkdir(parents=True)
+    other.write_text("")
+    with running(tmp_path, "0", module="program", python_path=f"{tmp_path / 'other'}:{python_path}") as command:
+        assert isinstance(command.process, subprocess.Popen)

@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import selectors
@@ -51,6 +52,12 @@ LOADED_BEFORE = (
     "sf.run.supervisor",
 )  # fmt: skip
 """Packages of others, and below them modules of `sf`, that most commands load. None is a command itself."""
+LOADED_FROM = {
+    name: Path(str(found.origin)).parents[1]
+    for name in {module.partition(".")[0] for module in LOADED_BEFORE}
+    if (found := importlib.util.find_spec(name)) and found.submodule_search_locations
+}
+"""Folder of each of these packages, before any test has changed where Python looks."""
 READ_AT_THE_START = (
     "PYTHON",
     "LD_PRELOAD",
@@ -197,12 +204,20 @@ def needs_new_python(environment: Mapping[str, str], without: Container[str] = (
     if os.environ.get("SF_TEST_NEW_PYTHON") or threading.current_thread() is not threading.main_thread():
         return True
     folders = environment["PYTHONPATH"].split(os.pathsep)
-    if any(Path(folder, "sitecustomize.py").exists() for folder in folders):
+    if any(_puts_another_in_place(Path(folder).absolute()) for folder in folders):
         return True
     own = os.environ if os.getpid() not in _starters else _starters[os.getpid()].environment
     names = {name for name in {*own, *environment} if name.startswith(READ_AT_THE_START)} - {"PYTHONPATH"}
     names = {name for name in names if name not in without}
     return any(own.get(name) != environment.get(name) for name in names)
+
+
+def _puts_another_in_place(folder: Path) -> bool:
+    """Whether a module of this folder would be run at the start, or be loaded in place of one that is loaded before."""
+    if not folder.is_dir():
+        return False
+    names = {entry.stem for entry in folder.iterdir() if entry.suffix == ".py" or Path(entry, "__init__.py").exists()}
+    return "sitecustomize" in names or any(LOADED_FROM.get(name, folder) != folder for name in names)
 
 
 def forked(
