@@ -18,6 +18,9 @@ STAMP := $(VENV)/.installed
 EXTRAS := docs,atari,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,report,sweep,slurm,wandb,trackio,hub
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
+# Hundreds of processes import the same modules: compiled ones are kept, also where the environment forbids it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install train check test test-more test-slow docs notebooks mutants bench-compare bench-gpu results chaos clean
 
 install: $(STAMP)
@@ -46,15 +49,12 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-# What answers soon: as many at once as there are cores. Hundreds of processes import what is compiled first, also where the
-# environment forbids Python to keep it.
+# What answers soon: as many at once as there are cores.
 test: check $(EXTRAS_STAMP)
-	$(BIN)/python -m compileall -q sf tests
 	$(BIN)/pytest -m "not (more or alone or slow or gpu)" $(PYTEST_FLAGS) $(PYTEST_ARGS)
 
 # The tests of whole runs, then those that must be alone. PYTEST_ARGS may leave no test of one kind, which is exit code 5.
 test-more: $(EXTRAS_STAMP)
-	$(BIN)/python -m compileall -q sf tests
 	$(BIN)/pytest -m "more and not (alone or slow or gpu)" $(PYTEST_FLAGS) $(PYTEST_ARGS) $(NONE_IS_FINE)
 	$(BIN)/pytest -m "alone and not (slow or gpu)" $(PYTEST_ARGS) $(NONE_IS_FINE)
 

@@ -18,6 +18,7 @@ from sf.machine.cores import usable_cores
 from sf.machine.kernel import ensure_linux, is_linux
 from sf.plugins import Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import DisposableChild
+from sf.processes.servers import WorkerServer
 from sf.processes.telling import told_while
 from sf.spaces import EnvInfo
 
@@ -74,17 +75,20 @@ def evaluate(
     def told(seconds: float) -> str:
         return so_far.told(source.env_id, wanted, seconds)
 
-    try:
-        with contextlib.nullcontext() if tell is None else told_while(told, tell):
+    progress = contextlib.nullcontext() if tell is None else told_while(told, tell)
+    with WorkerServer() as servers, progress:
+        if num_workers > 1:
+            servers.start()
+        try:
             for index in range(1, num_workers):
                 share = candidate, replace(source, worker=index), info, shares[index], seeds[index]
-                name = f"eval-{index} on {source.env_id}"
-                children.append(DisposableChild(name, _play_share, *share, plugins, so_far, index))
+                name, work = f"eval-{index} on {source.env_id}", (_play_share, *share, plugins, so_far, index)
+                children.append(DisposableChild(name, *work, begin=servers.begin_environments))
             results = [_play(loaded, source, info, shares[0], seeds[0], so_far, 0, is_shared)]
             results += [child.result() for child in children]
-    finally:
-        for child in children:
-            child.kill()
+        finally:
+            for child in children:
+                child.kill()
     together = [Episodes() for _ in loaded.policies]
     for result in results:
         for all_episodes, episodes in zip(together, result, strict=True):

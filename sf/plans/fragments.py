@@ -21,9 +21,8 @@ from sf.plans.local_iterator import OperatorFailed, Transform
 from sf.plans.mailbox import Key, PlanAnswer, Published
 from sf.plans.wiring import Wired
 from sf.policy.nests import map_leaves
-from sf.processes.servers import ForkServers
+from sf.processes.servers import WorkerServer
 from sf.processes.signals import Signals
-from sf.processes.spare import NETWORKS
 from sf.run.children import Processes
 from sf.shared.arena import Array
 from sf.shared.episodes import Episode, EpisodeRing
@@ -264,18 +263,6 @@ class LocalFragments(Fragments):
         for role in self._roles:
             role.close()
         self._roles = []
-
-
-class WorkerServer(ForkServers):
-    """The workers of a plan have torch and environments, and a plan has no other processes."""
-
-    def __init__(self) -> None:
-        """Starts nothing yet."""
-        super().__init__(for_environments=NETWORKS)
-
-    def start(self) -> None:
-        """Has the one for environments begin to load."""
-        self.start_environments()
 
 
 class RemoteFragments(Fragments):

@@ -107,3 +107,15 @@ class ForkServers:
             self._environments = None
             Console().line(f"{error} From now on processes with environments are started without it.")
             return None
+
+
+class WorkerServer(ForkServers):
+    """For processes that have networks and environments both, where there are no others: one server forks them all."""
+
+    def __init__(self) -> None:
+        """Starts nothing yet."""
+        super().__init__(for_environments=NETWORKS)
+
+    def start(self) -> None:
+        """Has it begin to load, unless that has begun."""
+        self.start_environments()
