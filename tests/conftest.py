@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from multiprocessing import util
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -13,10 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from sf.processes import spare
 from sf.run import sizes
 from tests.helpers.monitored import Run, Start
-from tests.helpers.starter import close_starter, start_spare
+from tests.helpers.starter import close_starter, start_program
 
 settings.register_profile("sf", deadline=None)  # a machine that stands still for a moment has shown nothing
 settings.load_profile("sf")
@@ -39,10 +39,10 @@ def end_of_the_starter() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_spares() -> Iterator[None]:
-    """Pythons that load for the fork servers of runs in this process are forks of one that has done so."""
+def forked_children() -> Iterator[None]:
+    """Children of this process are forks of a Python that has loaded torch, fork servers of runs among them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spare, "start_program", start_spare)
+        patch.setattr(util, "spawnv_passfds", start_program)
         yield
 
 

@@ -2,8 +2,8 @@
 
 A new Python takes two to four seconds of a core until it has loaded torch. Here that is done once by each process that
 runs tests. A command is the same in all else: it has arguments, directory, environment, streams and session of its own,
-and ends as Python ends. Its children are started by `sf`, as ever, except that those that become
-the fork servers of a run are forks as well.
+and ends as Python ends. Fork servers of its run are forks of it, and the children of the process that runs tests are
+forks of the starter.
 
 What a command that is already loaded cannot show gets a new Python: see `needs_new_python`. With SF_TEST_NEW_PYTHON=1
 in the environment every command gets one.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import importlib.util
@@ -27,10 +28,11 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Container, Mapping, Sequence
-from multiprocessing import process
+from multiprocessing import process, util
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 from setproctitle import setproctitle
@@ -39,7 +41,7 @@ from sf.machine.memory import TUNABLES
 from sf.processes import spare
 from sf.processes.signals import STOP_SIGNALS
 from sf.processes.simulators import Subreaper
-from sf.processes.ties import MARK, STACKS_SIGNAL
+from sf.processes.ties import MARK, STACKS_SIGNAL, take_mark
 
 ROOT = str(Path(__file__).parents[2])
 LAUNCH = ("env", "--default-signal=HUP,INT", "setpriv", "--pdeathsig", "KILL")
@@ -77,6 +79,7 @@ ONE_THREAD = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "OPENBLAS_NU
 MAIN = "import runpy; from tests.helpers.starter import next_module; runpy._run_module_as_main(next_module())"
 REQUEST_BYTES = 2**17
 PR_SET_PDEATHSIG = 1
+MOST_DESCRIPTORS = 240
 
 
 ENVIRONMENT = dict(os.environ)
@@ -165,15 +168,26 @@ class Starter:
             os.close(theirs)
         return ForkedCommand(status)
 
-    def start_spare(self, connection: int, arguments: Sequence[str]) -> int:
-        """Has it fork a process that becomes a child of this one and waits for a job; returns its number."""
-        request = {"spare": arguments, "path": os.getcwd(), "sys_path": sys.path, "environment": dict(os.environ)}
-        message = json.dumps(request).encode()
+    def start_child(self, line: Sequence[str], descriptors: Sequence[int]) -> int:
+        """Has it fork a process that becomes a child of this one; returns its number.
+
+        Args:
+            line: what follows ``python -c`` of the program that the fork takes the place of.
+            descriptors: that it inherits.
+        """
+        request = {
+            "line": [*line],
+            "parent": os.getpid(),
+            "path": os.getcwd(),
+            "sys_path": sys.path,
+            "environment": dict(os.environ),
+        }
+        message = json.dumps({**request, "descriptors": [*descriptors]}).encode()
         assert len(message) < REQUEST_BYTES
         status, theirs = os.pipe()
         subreaper = Subreaper()  # while the process between the two ends, which makes this one the parent
         try:
-            socket.send_fds(self._socket, [message], [1, 2, theirs, connection])
+            socket.send_fds(self._socket, [message], [1, 2, theirs, *descriptors])
             os.close(theirs)
             found = os.read(status, 4)
             while psutil.Process(struct.unpack("i", found)[0]).ppid() != os.getpid():
@@ -230,17 +244,20 @@ def forked(
     return _starters[own].start(module, arguments, path, environment, out, err)
 
 
-def start_spare(connection: int, arguments: Sequence[str]) -> int:
-    """Has the place of `start_program` of `sf.processes.spare` in a process that runs tests."""
+def start_program(executable: bytes, command: Sequence[str], descriptors: Sequence[int]) -> int:
+    """Has the place of `spawnv_passfds` of `multiprocessing.util` in a process that runs tests."""
     path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
     tunables = {name: value for name, value in os.environ.items() if name != TUNABLES}
-    loads_all = [*arguments[1:]] in ([*modules] for modules in spare.MODULES.values()) and arguments[1:]
     own = os.getpid()
     if own not in _starters:
         _starters[own] = Starter()
-    if not loads_all or needs_new_python({**tunables, "PYTHONPATH": path}, without=ONE_THREAD):
-        return new_program(connection, arguments)
-    return _starters[own].start_spare(connection, arguments)
+    if (
+        MARK not in os.environ
+        or len(descriptors) > MOST_DESCRIPTORS
+        or needs_new_python({**tunables, "PYTHONPATH": path}, without=ONE_THREAD)
+    ):
+        return new_program(executable, command, descriptors)
+    return _starters[own].start_child(command[command.index("-c") + 1 :], descriptors)
 
 
 def close_starter() -> None:
@@ -262,12 +279,12 @@ def next_module() -> str:
                 if key.fileobj is not connection:
                     _reap(selector, key.fd, *running.pop(key.fd))
                     continue
-                message, descriptors, *_ = socket.recv_fds(connection, REQUEST_BYTES, 4)
+                message, descriptors, *_ = socket.recv_fds(connection, REQUEST_BYTES, MOST_DESCRIPTORS + 3)
                 if not message:
                     os._exit(0)
                 out, err, status, *more = descriptors
                 if more:
-                    _fork_spare(json.loads(message), out, err, status, *more)
+                    _fork_child(json.loads(message), out, err, status, *more)
                     continue
                 pid = os.fork()
                 if pid == 0:
@@ -301,24 +318,55 @@ def _load() -> None:
     gc.freeze()  # what the collector does not look at stays one copy for all
 
 
-def _fork_spare(request: dict[str, Any], out: int, err: int, status: int, connection: int) -> None:
+def _fork_child(request: dict[str, Any], out: int, err: int, status: int, *passed: int) -> None:
     """A grandchild, whose parent ends at once, so that it becomes a child of the process that has asked for it."""
     between = os.fork()
     if between == 0:
+        parent = request["parent"]
         if pid := os.fork():
             os.write(status, struct.pack("i", pid))
             os._exit(0)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, STACKS_SIGNAL})
-        parent, *modules = request["spare"]
-        while os.getppid() != int(parent):
+        while os.getppid() != parent:
             time.sleep(0.001)
         _take_over(request, out, err)
         sys.path[:] = request["sys_path"]
-        _close_but(connection)
-        spare.wait_for_job(connection, int(parent), modules)
-    for descriptor in (out, err, status, connection):
+        _close_but(*passed)
+        _give_numbers(dict(zip(passed, request["descriptors"], strict=True)))
+        take_mark(os.environ[MARK])
+        sys.modules["random"].seed()
+        program, *sys.argv[1:] = request["line"]
+        setproctitle(shlex.join([sys.executable, "-c", *request["line"]]))
+        _do(program)
+    for descriptor in (out, err, status, *passed):
         os.close(descriptor)
     os.waitpid(between, 0)
+
+
+def _do(program: str) -> NoReturn:
+    """What ``python -c`` does, without the end of the starter."""
+    code = 1
+    try:
+        exec(program, {"__name__": "__main__"})
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _give_numbers(wanted: Mapping[int, int]) -> None:
+    """Gives descriptors the numbers that they have where they come from."""
+    most = max([*wanted, *wanted.values()]) + 1
+    moved = {fcntl.fcntl(have, fcntl.F_DUPFD, most): number for have, number in wanted.items()}
+    for have in wanted:
+        os.close(have)
+    for have, number in moved.items():
+        os.dup2(have, number)
+        os.close(have)
 
 
 def _reap(selector: selectors.BaseSelector, pidfd: int, pid: int, status: int) -> None:
@@ -359,17 +407,17 @@ def _take_over(request: dict[str, Any], out: int, err: int) -> None:
         del sys.modules[name]
 
 
-def _close_but(connection: int) -> None:
+def _close_but(*kept: int) -> None:
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor > 2 and descriptor != connection:
+        if descriptor > 2 and descriptor not in kept:
             with contextlib.suppress(OSError):  # the one that has read the directory
                 os.close(descriptor)
 
 
 def _fork_program(connection: int, arguments: Sequence[str]) -> int:
-    """Has the place of `start_program`: what the new Python would load is there, unless threads forbid a fork."""
+    """Has the place of `start_program` of `sf.processes.spare`, unless threads forbid a fork."""
     if len(os.listdir("/proc/self/task")) > 1:
-        return new_program(connection, arguments)
+        return new_spare(connection, arguments)
     if pid := os.fork():
         return pid
     _close_but(connection)
@@ -377,5 +425,7 @@ def _fork_program(connection: int, arguments: Sequence[str]) -> int:
     spare.wait_for_job(connection, int(parent), modules)
 
 
-new_program = spare.start_program
+new_spare = spare.start_program
 """A Python that loads what a spare needs, as users have it."""
+new_program = util.spawnv_passfds
+"""What starts a child, as users have it."""

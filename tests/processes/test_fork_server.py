@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from tests.helpers.commands import (
     wait_for_saved_steps,
     wait_for_training,
 )
+from tests.helpers.starter import new_program
 
 Tell = Callable[[Any], None]
 
@@ -192,6 +194,7 @@ def test_memory_of_children_is_in_huge_pages_where_the_machine_has_them(
     monkeypatch: pytest.MonkeyPatch, own: str | None, all_of_them: str, num_descriptors: int
 ) -> None:
     monkeypatch.setitem(MODULES, NETWORKS, ())
+    monkeypatch.setattr(util, "spawnv_passfds", new_program)  # the variable is read at the start
     if own is None:
         monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     else:

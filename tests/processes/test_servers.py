@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 import sf
-from sf.processes import fork_server, spare
+from sf.processes import fork_server
 from sf.processes.child import Child
 from sf.processes.servers import ForkServers
 from sf.processes.simulators import Simulators
@@ -32,7 +33,7 @@ def test_fault_a9_environments_do_without_their_server(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
     monkeypatch.setattr(fork_server, "BIRTH_S", 0.2)
-    monkeypatch.setattr(spare, "start_program", new_program)  # which finds no torch
+    monkeypatch.setattr(util, "spawnv_passfds", new_program)  # which finds no torch
     with ForkServers() as servers:
         servers.simulators = simulators = Simulators()
         server = servers._environments
