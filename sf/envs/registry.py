@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
 from sf.by_value import able_to_travel, without_arguments
 from sf.envs.blame import blamed_on
+from sf.envs.installed import entry_points
 from sf.envs.place import parameters_of
 from sf.envs.source import EnvSource
 from sf.errors import EnvError, text_of
