@@ -12,12 +12,14 @@ from typing import Any
 
 def entry_points(group: str) -> Iterable[importlib.metadata.EntryPoint]:
     """Those of one group, as of `importlib.metadata.entry_points`, which opens a file of each package every time."""
-    return _all((*((folder, _changed_ns(folder)) for folder in sys.path),)).select(group=group)
+    found: Iterable[importlib.metadata.EntryPoint] = _all(tuple((folder, _changed_ns(folder)) for folder in sys.path))
+    return [point for point in found if point.group == group]
 
 
 @lru_cache(maxsize=1)
-def _all(folders: tuple[tuple[str, int], ...]) -> Any:
-    return importlib.metadata.entry_points()
+def _all(folders: tuple[tuple[str, int], ...]) -> Iterable[importlib.metadata.EntryPoint]:
+    groups: Any = importlib.metadata.entry_points()  # a mapping by group until Python 3.11
+    return [point for group in groups.groups for point in groups.select(group=group)]
 
 
 def _changed_ns(folder: str) -> int:
