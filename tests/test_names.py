@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "sf"
 REPOSITORY = ROOT.parent
+BEGINS_WITH_OF = re.compile("""["']Of """)
 
 
 def test_no_two_classes_have_one_name() -> None:
@@ -26,6 +28,8 @@ def test_no_docstring_begins_with_of() -> None:
 
 
 def lone_texts(path: Path) -> list[str]:
-    """Texts that stand alone in a file, as docstrings do."""
+    """Texts that stand alone in a file, as docstrings do; none of a file in which no text begins so, to save time."""
+    if not BEGINS_WITH_OF.search(path.read_text()):
+        return []
     statements = [part.value for part in ast.walk(ast.parse(path.read_text())) if isinstance(part, ast.Expr)]
     return [part.value for part in statements if isinstance(part, ast.Constant) and isinstance(part.value, str)]
