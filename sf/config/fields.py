@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from sf.config.ranges import Range
@@ -13,10 +15,11 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def typed_fields(cls: type[DataclassInstance]) -> dict[str, Any]:
+@cache
+def typed_fields(cls: type[DataclassInstance]) -> Mapping[str, Any]:
     """Field name to type, with the ranges that are written into it."""
     hints = get_type_hints(cls, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(cls)}
+    return MappingProxyType({field.name: hints[field.name] for field in fields(cls)})
 
 
 def strip(hint: Any) -> tuple[Any, Range | None]:

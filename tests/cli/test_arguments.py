@@ -249,6 +249,7 @@ class TestWholeCommand:
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         """`make chaos` runs each as a command of its own and measures how long it takes."""
+        monkeypatch.setattr("sf.cli.train.may_have_processes", lambda _: False)  # would load for nothing
         monkeypatch.chdir(tmp_path)
         assert main(line) == code
         assert is_answered(sentence, capsys.readouterr().err)

@@ -218,7 +218,7 @@ def needs_new_python(environment: Mapping[str, str], without: Container[str] = (
     if os.environ.get("SF_TEST_NEW_PYTHON") or threading.current_thread() is not threading.main_thread():
         return True
     folders = environment["PYTHONPATH"].split(os.pathsep)
-    if any(_puts_another_in_place(Path(folder).absolute()) for folder in folders):
+    if any(_puts_another_in_place(os.path.abspath(folder)) for folder in folders):
         return True
     own = os.environ if os.getpid() not in _starters else _starters[os.getpid()].environment
     names = {name for name in {*own, *environment} if name.startswith(READ_AT_THE_START)} - {"PYTHONPATH"}
@@ -226,12 +226,14 @@ def needs_new_python(environment: Mapping[str, str], without: Container[str] = (
     return any(own.get(name) != environment.get(name) for name in names)
 
 
-def _puts_another_in_place(folder: Path) -> bool:
+def _puts_another_in_place(folder: str) -> bool:
     """Whether a module of this folder would be run at the start, or be loaded in place of one that is loaded before."""
-    if not folder.is_dir():
-        return False
-    names = {entry.stem for entry in folder.iterdir() if entry.suffix == ".py" or Path(entry, "__init__.py").exists()}
-    return "sitecustomize" in names or any(LOADED_FROM.get(name, folder) != folder for name in names)
+    names = [name for name, home in LOADED_FROM.items() if str(home) != folder]
+    return any(
+        os.path.exists(os.path.join(folder, file))
+        for name in ("sitecustomize", *names)
+        for file in (f"{name}.py", os.path.join(name, "__init__.py"))
+    )
 
 
 def forked(

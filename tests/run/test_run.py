@@ -208,7 +208,7 @@ def test_a22_tags(tmp_path: Path, mode: str) -> None:
 
 @pytest.mark.more
 def test_s2_processes_have_names_and_different_ids(tmp_path: Path) -> None:
-    with running(tmp_path, *SMALL) as command:
+    with running(tmp_path, *SMALL, in_new_python=True) as command:
         command.wait_for_text("Total num frames")
         names = ("sf-train", "sf-rollout-0", "sf-rollout-1", "sf-inference-0-0", "sf-learner-0")
         found = {name: command.named(name) for name in names}
