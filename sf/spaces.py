@@ -8,33 +8,15 @@ The facts are plain numbers and texts, so that they travel to spawned processes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf, isfinite, prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from sf.errors import EnvError
-
-if TYPE_CHECKING:
-    import gymnasium
-
-# The type in which observations of each type are stored, one that torch can compute with. None loses digits.
-STORED_DTYPES = {
-    "float16": "float32",
-    "float32": "float32",
-    "float64": "float64",
-    "bool": "uint8",
-    "uint8": "uint8",
-    "uint16": "int32",
-    "uint32": "int64",
-    "int8": "int8",
-    "int16": "int16",
-    "int32": "int32",
-    "int64": "int64",
-}
-
+from sf.images import SMALLEST_IMAGE_SIDE, SMALLEST_SIDES, image_layout
 
 EXACT_IN_FLOAT32 = {"float32", "uint8", "int8", "int16"}
 """Stored types of which float32 holds every number."""
@@ -46,13 +28,6 @@ ROOT_LEAF = "obs"
 
 WHITE = 255
 """Largest value of a pixel in most pictures."""
-
-SMALLEST_IMAGE_SIDE = 36
-"""Smallest side for the larger convolutions; smaller grids are read as vectors."""
-
-SMALLEST_SIDES = {"resnet_impala": 16, "convnet_microrts": 4}
-"""The same for `encoder_conv_architecture`, where the convolutions read smaller ones than usual."""
-
 
 ActionBounds = Literal["scale", "clip", "tanh"]
 """How stored numbers of Box actions become those of the environment, see `sf.config.RolloutConfig`."""
@@ -286,157 +261,3 @@ class EnvInfo:
         action = ActionSpec(columns, bool(data["action"]["is_scalar"]), parts)
         names = tuple(map(str, data.get("agent_names", ())))
         return cls(str(data["env_id"]), int(data["num_agents"]), leaves, action, bool(data["mask_from_info"]), names)
-
-
-def observation_leaves(space: gymnasium.Space[Any]) -> dict[str, LeafSpec]:
-    """The leaves of a space: Box, Discrete, MultiDiscrete, MultiBinary, and nested Dicts and Tuples of these.
-
-    Raises:
-        EnvError: a part of the space is none of these, is empty, or has no type that can be stored.
-    """
-    leaves: dict[str, LeafSpec] = {}
-    for leaf in _leaves_of(space, ()):
-        if leaf.name in leaves:
-            raise EnvError(f"Two entries of the observation space have the path {leaf.name!r}. Rename one of them.")
-        leaves[leaf.name] = leaf
-    return leaves
-
-
-def _leaves_of(space: gymnasium.Space[Any], path: tuple[str | int, ...]) -> Iterator[LeafSpec]:
-    from gymnasium import spaces
-
-    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        yield _leaf(space, path)
-        return
-    parts: dict[Any, Any] = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
-    if not parts:
-        kind = type(space).__name__
-        raise EnvError(f"{_place(path)} is an empty {kind}. It needs at least one entry that holds numbers.")
-    for key, part in parts.items():
-        yield from _leaves_of(part, (*path, key))
-
-
-def _place(path: tuple[str | int, ...]) -> str:
-    return f"Entry {'/'.join(str(key) for key in path)!r} of the observation space" if path else "The observation space"
-
-
-def _leaf(space: gymnasium.Space[Any], path: tuple[str | int, ...]) -> LeafSpec:
-    from gymnasium import spaces
-
-    what = _place(path)
-    if isinstance(space, spaces.Discrete):
-        return LeafSpec((), "int64", (int(space.n),), (int(space.start),), path)
-    if isinstance(space, spaces.MultiDiscrete):
-        categories = tuple(int(n) for n in np.ravel(space.nvec))
-        starts = tuple(int(n) for n in np.ravel(np.broadcast_to(space.start, space.nvec.shape)))
-        return LeafSpec(_lengths(space.shape, what), "int64", categories, starts, path)
-    if not isinstance(space, (spaces.Box, spaces.MultiBinary)):
-        raise EnvError(
-            f"{what} is {space}, but observations are Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of "
-            "these. Convert it with a wrapper, for example gymnasium.wrappers.FlattenObservation."
-        )
-    dtype = STORED_DTYPES.get(np.dtype(space.dtype).name)
-    if dtype is None:
-        raise EnvError(
-            f"{what} has dtype {space.dtype}, but observations are one of {', '.join(STORED_DTYPES)}. "
-            "Convert it with gymnasium.wrappers.TransformObservation."
-        )
-    return LeafSpec(_lengths(space.shape, what), dtype, path=path, brightest=_brightest(space))
-
-
-def _brightest(space: gymnasium.Space[Any]) -> int:
-    """The upper bound of a picture of uint8 or of booleans; `WHITE` for everything else."""
-    dtype = np.dtype(space.dtype)
-    if dtype not in (np.uint8, np.bool_) or len(space.shape or ()) not in (2, 3):
-        return WHITE
-    return max(1, int(getattr(space, "high", np.ones(1)).max()))
-
-
-def _lengths(shape: tuple[int, ...], what: str) -> tuple[int, ...]:
-    if 0 in shape:
-        raise EnvError(f"{what} has shape {shape}, which holds no numbers. Every observation needs at least one.")
-    return tuple(int(n) for n in shape)
-
-
-def action_spec(space: gymnasium.Space[Any]) -> ActionSpec:
-    """The columns of an action space: Discrete, MultiDiscrete, MultiBinary, Box of floats, Dict and Tuple of these.
-
-    Raises:
-        EnvError: a part of the space is none of these.
-    """
-    from gymnasium import spaces
-
-    parts = list(_action_parts(space, ()))
-    columns = tuple(column for _, own in parts for column in own)
-    if not columns:
-        raise EnvError(f"The action space is {space}, which holds no action. It needs at least one.")
-    return ActionSpec(columns, isinstance(space, spaces.Discrete), tuple(part for part, _ in parts))
-
-
-def _action_parts(
-    space: gymnasium.Space[Any], path: tuple[str | int, ...]
-) -> Iterator[tuple[ActionPart, list[ActionColumn]]]:
-    from gymnasium import spaces
-
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        inner: dict[Any, Any] = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
-        for key, part in inner.items():
-            yield from _action_parts(part, (*path, key))
-        return
-    shape = tuple(int(n) for n in getattr(space, "shape", None) or ())
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        bounds = zip(np.ravel(space.low), np.ravel(space.high), strict=True)
-        columns = [ActionColumn(low=float(low), high=float(high)) for low, high in bounds]
-        yield ActionPart(path, shape, np.dtype(space.dtype).name), columns
-    else:
-        yield ActionPart(path, shape, "int64"), list(_choices(space))
-
-
-def _choices(space: gymnasium.Space[Any]) -> Iterator[ActionColumn]:
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        yield ActionColumn(int(space.n), int(space.start))
-    elif isinstance(space, spaces.MultiDiscrete):
-        starts = np.broadcast_to(space.start, space.nvec.shape)
-        for n, start in zip(np.ravel(space.nvec), np.ravel(starts), strict=True):
-            yield ActionColumn(int(n), int(start))
-    elif isinstance(space, spaces.MultiBinary):
-        yield from [ActionColumn(2)] * prod(int(n) for n in np.atleast_1d(space.n))
-    else:
-        raise EnvError(
-            f"The action space is or contains {space}, but actions are Discrete, MultiDiscrete, MultiBinary, Box of "
-            "floats, or Dict and Tuple of these. Convert it with gymnasium.wrappers.TransformAction."
-        )
-
-
-def image_layout(leaf: LeafSpec, architecture: str = "") -> Literal["HW", "CHW", "HWC"] | None:
-    """How the axes of a leaf that is an image are ordered; None for a leaf that is none.
-
-    The channels of three axes are the one that differs from two equal ones, and otherwise the shortest. Height and
-    width of an image are at least what the convolutions of the architecture need.
-
-    Raises:
-        EnvError: the channels are in the middle, or any axis could be them.
-    """
-    shape, smallest_side = leaf.shape, SMALLEST_SIDES.get(architecture, SMALLEST_IMAGE_SIDE)
-    if leaf.categories or len(shape) not in (2, 3):
-        return None
-    if len(shape) == 2:
-        return "HW" if min(shape) >= smallest_side else None
-    first, middle, last = shape
-    channels = 0 if middle == last else 2 if first == middle else 1 if first == last else shape.index(min(shape))
-    if min(shape[:channels] + shape[channels + 1 :]) < smallest_side:
-        return None
-    if len(set(shape)) == 1 or (len(set(shape)) == 3 and min(shape) >= SMALLEST_IMAGE_SIDE):
-        raise EnvError(
-            f"The observation {leaf.name!r} has shape {shape}, which is neither [height, width, channels] nor "
-            "[channels, height, width]: any axis could be the channels. Flatten it with "
-            "gymnasium.wrappers.FlattenObservation to have it read as a vector, or reshape it."
-        )
-    if channels == 1:
-        raise EnvError(
-            f"The observation {leaf.name!r} has shape {shape}, an image with its channels in the middle. Move them to "
-            f"the end with gymnasium.wrappers.TransformObservation, so that the shape is {(first, last, middle)}."
-        )
-    return "CHW" if channels == 0 else "HWC"

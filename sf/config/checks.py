@@ -22,6 +22,7 @@ from sf.config.sizes import (
 )
 from sf.config.whole import Config
 from sf.errors import ConfigError
+from sf.images import image_layout
 from sf.machine.processor import has_bfloat16
 from sf.plugins import ALGORITHMS, ENCODERS
 
@@ -259,8 +260,6 @@ def _acting(config: Config, info: EnvInfo | None) -> list[str]:
 
 def _images(config: Config, info: EnvInfo) -> None:
     """The convolutions decide which leaves are images."""
-    from sf.spaces import image_layout  # imports numpy, which is there since there is `info`
-
     for leaf in info.observations.values():
         image_layout(leaf, config.model.encoder_conv_architecture)
 

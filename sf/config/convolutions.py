@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sf.config.model import ModelConfig
+from sf.images import image_layout
 
 if TYPE_CHECKING:
     from sf.spaces import EnvInfo
@@ -39,7 +40,6 @@ def num_features(height: int, width: int, architecture: str) -> int:
 def notes_on_pictures(info: EnvInfo, model: ModelConfig) -> Iterator[str]:
     """A sentence for each picture so large that the layer after its convolutions has most of a large network."""
     from sf.plugins import ENCODERS
-    from sf.spaces import image_layout
 
     if model.encoder != ENCODERS.default or not model.encoder_conv_mlp_layers:
         return

@@ -11,8 +11,9 @@ import numpy as np
 
 from sf.envs.blame import blamed_on
 from sf.errors import EnvError
+from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.shared.arena import Array
-from sf.spaces import ACTION_MASK, ActionSpec, EnvInfo, LeafSpec, action_spec, observation_leaves
+from sf.spaces import ACTION_MASK, ActionSpec, EnvInfo, LeafSpec
 
 OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.GymV26CompatibilityV0."
 FINITE_OR_DROPPED = "Correct or clip it in the environment, or drop what leads to it with --on_nonfinite=drop."

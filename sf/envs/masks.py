@@ -12,8 +12,9 @@ import numpy as np
 from gymnasium import spaces
 
 from sf.errors import EnvError
+from sf.gymnasium_spaces import action_spec
 from sf.shared.arena import Array
-from sf.spaces import ACTION_MASK, ROOT_LEAF, action_spec
+from sf.spaces import ACTION_MASK, ROOT_LEAF
 
 METHOD = "action_masks"
 LONGEST_SHOWN = 200

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
+from sf.images import image_layout
 from sf.nets.normalizer import Normalizer
-from sf.spaces import ACTION_MASK, LeafSpec, image_layout
+from sf.spaces import ACTION_MASK, LeafSpec
 
 
 class Inputs(nn.Module):

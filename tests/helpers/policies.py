@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sf.config import ModelConfig
+from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.policy import (
     ActorCritic,
     BoundedTensorSpec,
@@ -25,7 +26,7 @@ from sf.policy import (
 )
 from sf.policy.leaf_distributions import Fixed
 from sf.policy.nests import Nest, map_leaves
-from sf.spaces import EnvInfo, action_spec, observation_leaves
+from sf.spaces import EnvInfo
 from tests.helpers.spaces import VECTOR
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 
 from sf.config import LearnerConfig, ModelConfig
+from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
@@ -18,7 +19,7 @@ from sf.nets.distributions import DiagonalGaussian
 from sf.nets.fast import small_networks
 from sf.nets.fast.native import NativeNetwork, native_network
 from sf.policy import ActorCritic, Evaluation
-from sf.spaces import EnvInfo, action_spec, observation_leaves
+from sf.spaces import EnvInfo
 
 PPO_IN_TORCH, PPO_OF_DEFAULTS = PPO(LearnerConfig(native_update=False)), PPO(LearnerConfig())
 

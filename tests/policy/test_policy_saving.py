@@ -17,6 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sf.errors import CheckpointError
+from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.plugins import ENCODERS, register_model
 from sf.policy import (
     CollectPolicy,
@@ -31,7 +32,7 @@ from sf.policy import (
     spec_of_action_space,
 )
 from sf.policy.nests import leaves, map_leaves
-from sf.spaces import EnvInfo, action_spec, observation_leaves
+from sf.spaces import EnvInfo
 from sf.storage import sealed
 from tests.helpers.policies import batch, network
 from tests.helpers.spaces import BOX_ACTION, IMAGE, VECTOR
