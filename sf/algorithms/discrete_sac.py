@@ -22,7 +22,7 @@ from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
 from sf.learner.off_policy import OffPolicy
 from sf.learner.trained_network import TrainedNetwork
-from sf.nets.distributions import Categorical, EpsilonGreedy
+from sf.nets.categorical import Categorical, EpsilonGreedy
 
 
 class DiscreteSAC(OffPolicy):

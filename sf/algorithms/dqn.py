@@ -22,7 +22,7 @@ from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
 from sf.learner.off_policy import OffPolicy
 from sf.learner.priorities import Priorities
-from sf.nets.distributions import MASKED_LOGIT
+from sf.nets.categorical import MASKED_LOGIT
 from sf.spaces import ACTION_MASK
 
 

@@ -10,7 +10,7 @@ from sf.algorithms.settings import expect_in_range
 from sf.config.ranges import UNIT
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
-from sf.nets.distributions import EpsilonGreedy
+from sf.nets.categorical import EpsilonGreedy
 
 
 class EpsilonSchedule(NamedTuple):

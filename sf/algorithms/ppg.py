@@ -22,7 +22,7 @@ from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.trained_network import TrainedNetwork
 from sf.nets.actor_critic import Observations
-from sf.nets.distributions import Columns, kl_divergence
+from sf.nets.columns import Columns, kl_divergence
 from sf.nets.networks import linear
 
 Kept = tuple[dict[str, Tensor], Tensor, Tensor]

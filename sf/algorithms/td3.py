@@ -23,7 +23,7 @@ from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
 from sf.learner.off_policy import OffPolicy
 from sf.learner.trained_network import TrainedNetwork
-from sf.nets.distributions import NoisyAction
+from sf.nets.gaussian import NoisyAction
 
 
 class TD3(OffPolicy):

@@ -16,7 +16,7 @@ from sf.learner.dataset import Transitions
 from sf.learner.losses import divergences, explained_variance
 from sf.learner.minibatches import Ages
 from sf.learner.peers import ALONE, Peers
-from sf.nets.distributions import Categorical
+from sf.nets.categorical import Categorical
 from sf.policy import ActorCritic, Evaluation
 
 SUMMARY_INTERVALS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))

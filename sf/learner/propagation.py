@@ -20,9 +20,11 @@ from sf.learner.dataset import Transitions
 from sf.learner.given_gradients import scalar_with
 from sf.nets.activations import GRADIENTS
 from sf.nets.actor_critic import Observations
-from sf.nets.distributions import Categorical, DiagonalGaussian, Mixed
+from sf.nets.categorical import Categorical
+from sf.nets.distributions import Mixed
 from sf.nets.fast.compiling import Compiled
 from sf.nets.fast.native import NativeNetwork, native_network
+from sf.nets.gaussian import DiagonalGaussian
 from sf.nets.networks import Encoder
 from sf.policy import ActorCritic, Evaluation, Sequences
 

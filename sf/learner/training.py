@@ -21,7 +21,7 @@ from sf.learner.peers import ALONE, Peers
 from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
-from sf.nets.distributions import Categorical
+from sf.nets.categorical import Categorical
 from sf.policy import ActorCritic
 from sf.shared.arena import Array
 from sf.shared.records import LAGS_COUNTED

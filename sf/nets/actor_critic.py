@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from sf.config import ModelConfig
-from sf.config.observation_groups import has_only_our_encoders
 from sf.errors import ConfigError
-from sf.nets.distributions import MASKED_LOGIT, action_distribution
-from sf.nets.dtype import float32_by_default
-from sf.nets.flat import FlatVariables, named_variables
-from sf.nets.inputs import Inputs
-from sf.nets.networks import linear, make_encoder
-from sf.nets.normalizer import Normalizer
-from sf.nets.observation_groups import ObservationGroups
+from sf.nets.categorical import MASKED_LOGIT
 from sf.nets.outputs import CollectInfo, Evaluation, PolicyStep, Sequences
-from sf.nets.recurrent import Memory
+from sf.nets.parts import NetworkParts
 from sf.spaces import ACTION_MASK, EnvInfo
 
 Observations = Mapping[str, Tensor]
 """[B, *shape] per leaf, as the environment gave them."""
-Encode = Callable[[dict[str, Tensor]], Tensor]
-"""From prepared leaves to features."""
 
 
-class ActorCritic(nn.Module):
+class ActorCritic(NetworkParts):
     """A stochastic policy and a value function for one environment.
 
     Acting and training share `forward` and the formula of the log-probability, so that under unchanged weights every
@@ -56,13 +46,7 @@ class ActorCritic(nn.Module):
             device: that holds and computes it.
             bf16: compute the encoders in bfloat16; parameters, heads and recurrent layers stay float32.
         """
-        super().__init__()
-        self.info, self.config, self.bf16 = info, config, bf16
-        self._device = torch.device(device)
-        with self._device, float32_by_default():
-            self._build(info, config)
-        self.eval()  # a layer that drops at random would make two policies of the one that acts and the one that trains
-        self._variables = FlatVariables(self, self._device)
+        super().__init__(info, config, device, bf16)
         # Looking up a submodule, parameter or buffer costs a microsecond each time, and calling a module another. That
         # would be a third of acting on a small batch. So modules here call functions that are kept in plain attributes.
         self._read_inputs = self.inputs.forward
@@ -80,58 +64,6 @@ class ActorCritic(nn.Module):
         self._sample, self._mode = self.distribution.sample, self.distribution.mode
         self._draw, self._best, self._noise = self.distribution.draw, self.distribution.best, self.distribution.noise
         self._denormalize = None if self.return_normalizer is None else self.return_normalizer.denormalize
-
-    def _build(self, info: EnvInfo, config: ModelConfig) -> None:
-        """The parts; everything that they create is on the device that is the default now."""
-        pixels = torch.bfloat16 if self.bf16 and has_only_our_encoders(config) else torch.float32
-        self.groups = ObservationGroups(info, config)
-        self.inputs = Inputs(self.groups.leaves, config, pixels)
-        self.encoder, num_features = make_encoder(self.groups.policy_shapes(self.inputs), config)
-        self.value_encoder, num_value_features = None, num_features
-        if not config.shares_weights:
-            shapes = self.groups.critic_shapes(self.inputs)
-            self.value_encoder, num_value_features = make_encoder(shapes, self.groups.critic_model)
-        self.memory = self.value_memory = None
-        if config.use_rnn:
-            self.memory = Memory(num_features, config)
-            if self.value_encoder is not None:
-                self.value_memory = Memory(num_value_features, config)
-            num_features = num_value_features = self.memory.num_features
-        self.distribution = action_distribution(info.action, config)
-        self.policy_head = linear(num_features, self.distribution.num_params, gain=0.01)
-        self.value_head = linear(num_value_features, 1, gain=1.0)
-        self.return_normalizer = Normalizer(()) if config.normalize_returns else None
-        self.state_size = config.memory_size
-        self._mask_padding = (0, self.distribution.num_params - self.distribution.num_logits)
-        self._masked = ACTION_MASK in info.observations
-
-    def _encoding(self, encoder: nn.Module) -> Encode:
-        """The function that calls an encoder."""
-        return in_bfloat16(encoder.forward, self._device.type) if self.bf16 else encoder.forward
-
-    @property
-    def flat(self) -> Tensor:
-        """All parameters, then all buffers, as one contiguous float32 vector; every one of them is a view into it."""
-        return self._variables.vector
-
-    @property
-    def flat_parameters(self) -> nn.Parameter:
-        """The trainable part of `flat`; its `grad` is `flat_gradient`."""
-        return self._variables.parameters
-
-    @property
-    def flat_gradient(self) -> Tensor:
-        """The vector to which `backward` adds the gradients of all parameters; zero it in place."""
-        return self._variables.gradient
-
-    @property
-    def observation_normalizers(self) -> dict[str, Normalizer]:
-        """The normalizers of the observations, by leaf."""
-        return self.inputs.normalizers
-
-    def variables(self) -> dict[str, Tensor]:
-        """Parameters and buffers by name, in the order of `flat`."""
-        return {name: variable.detach() for name, variable in named_variables(self)}
 
     def get_initial_state(self, batch_size: int) -> Tensor:
         """[B, S] recurrent state at the beginning of an episode: zeros; S is 0 without one."""
@@ -325,12 +257,6 @@ class ActorCritic(nn.Module):
         """Pickled as its description and its variables; an encoder of the user's must be known where it is loaded."""
         return _network_of, (self.info, self.config, str(self._device), self.bf16, self.flat.detach().clone())
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NoReturn:
-        raise TypeError(
-            "ActorCritic.to, .cuda, .float and the like would tear the variables out of the flat vector. "
-            "Give the device to the constructor instead: ActorCritic(info, config, device)."
-        )
-
 
 def _network_of(info: EnvInfo, config: ModelConfig, device: str, bf16: bool, flat: Tensor) -> ActorCritic:
     """The network that was pickled."""
@@ -338,14 +264,3 @@ def _network_of(info: EnvInfo, config: ModelConfig, device: str, bf16: bool, fla
     with torch.no_grad():
         network.flat.copy_(flat)
     return network
-
-
-def in_bfloat16(encode: Encode, device_type: str) -> Encode:
-    """The same computed in bfloat16 where torch considers that safe; the features are float32."""
-    bfloat16 = torch.autocast(device_type, torch.bfloat16)
-
-    def encode_in_bfloat16(inputs: dict[str, Tensor]) -> Tensor:
-        with bfloat16:
-            return encode(inputs).float()
-
-    return encode_in_bfloat16

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
+
+GradientOfParams = Callable[[Tensor, Tensor], Tensor]
+"""From the derivatives [B] with respect to log-probabilities and entropies to those with respect to the parameters."""
 
 
 class CollectInfo(NamedTuple):

@@ -12,6 +12,9 @@ from torch import Tensor
 from sf.config import ModelConfig
 from sf.errors import UsageError
 from sf.nets import distributions as nets
+from sf.nets.categorical import Categorical
+from sf.nets.columns import kl_divergence
+from sf.nets.gaussian import DiagonalGaussian
 
 GAUSSIAN = ModelConfig(adaptive_stddev=True)
 """The network gives the deviations too."""
@@ -51,7 +54,7 @@ class ActionDistribution:
 
     def kl(self, other: ActionDistribution) -> Tensor:
         """[n] divergence of the other one from this one."""
-        return nets.kl_divergence(self.kind.columns(self.inputs), self.kind.columns(other.inputs))
+        return kl_divergence(self.kind.columns(self.inputs), self.kind.columns(other.inputs))
 
     @staticmethod
     def required_model_output_shape(action_space: Any, config: Any = None) -> int:
@@ -62,7 +65,7 @@ class ActionDistribution:
 class TorchCategorical(ActionDistribution):
     """Over the choices of a Discrete space, from logits [n, choices]."""
 
-    kind_for = staticmethod(cache(lambda size: nets.Categorical([size], is_scalar=True)))
+    kind_for = staticmethod(cache(lambda size: Categorical([size], is_scalar=True)))
 
     def logp(self, actions: Tensor) -> Tensor:
         """See `ActionDistribution`; actions are integers of any type."""
@@ -77,7 +80,7 @@ class TorchCategorical(ActionDistribution):
 class TorchDiagGaussian(ActionDistribution):
     """Over the numbers of a Box, from means and logarithms of deviations [n, 2 numbers]."""
 
-    kind_for = staticmethod(cache(lambda size: nets.DiagonalGaussian(size // 2, GAUSSIAN)))
+    kind_for = staticmethod(cache(lambda size: DiagonalGaussian(size // 2, GAUSSIAN)))
 
     @staticmethod
     def required_model_output_shape(action_space: Any, config: Any = None) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sf.algorithms.epsilon import EpsilonSchedule
 from sf.errors import UsageError
-from sf.nets.distributions import EpsilonGreedy
+from sf.nets.categorical import EpsilonGreedy
 from sf.plans.models import TorchModel
 from sf.plans.torch_policy import build_torch_policy
 

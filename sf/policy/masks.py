@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent
 from torch.nn import functional
 
-from sf.nets.distributions import MASKED_LOGIT
+from sf.nets.categorical import MASKED_LOGIT
 from sf.policy.nests import Nest, leaves
 from sf.policy.specs import BoundedTensorSpec
 from sf.spaces import ACTION_MASK

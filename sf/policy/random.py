@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.distributions import Distribution, Independent
 
-from sf.nets.distributions import MASKED_LOGIT
+from sf.nets.categorical import MASKED_LOGIT
 from sf.nets.outputs import PolicyStep
 from sf.policy.leaf_distributions import Choices, SpreadOut, UniformInteger
 from sf.policy.nests import Nest, map_leaves

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from sf.config.observation_groups import policy_leaves
 from sf.nets.actor_critic import ActorCritic
-from sf.nets.distributions import MASKED_LOGIT
+from sf.nets.categorical import MASKED_LOGIT
 from sf.nets.outputs import CollectInfo, PolicyStep
 from sf.policy.leaf_distributions import Choices, Joint, SquashedNormal
 from sf.policy.nests import Nest, find, map_leaves, nest_of

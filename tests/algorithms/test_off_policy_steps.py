@@ -24,7 +24,7 @@ from sf.learner.experience import Experience
 from sf.learner.off_policy import OffPolicy
 from sf.learner.off_policy_trial import try_update
 from sf.learner.optimizer import FlatAdam
-from sf.nets.distributions import MASKED_LOGIT
+from sf.nets.categorical import MASKED_LOGIT
 from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.updates import BOX, DISCRETE, OBS_SIZE, one_thread_and_seed

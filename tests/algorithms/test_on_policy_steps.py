@@ -24,7 +24,7 @@ from sf.learner.peers import Peers
 from sf.learner.training import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.learner.trial import begin
 from sf.learner.update import Update
-from sf.nets import distributions
+from sf.nets import columns
 from sf.policy import ActorCritic
 from tests.helpers.updates import BOX, act, learner_config, make_policy, one_thread_and_seed
 
@@ -258,7 +258,7 @@ def test_ppg_divergence_of_numbers() -> None:
     deviations = policy.variables()["distribution.log_std"].exp()
     with torch.no_grad():  # also the deviations that no observation changes are those of before the phase
         policy.variables()["distribution.log_std"].add_(0.3)
-    found = distributions.kl_divergence(earlier, policy.distribution.columns(now))
+    found = columns.kl_divergence(earlier, policy.distribution.columns(now))
     wider = policy.variables()["distribution.log_std"].exp()
     expected = kl_divergence(normal(before, deviations), normal(now, wider)).sum(-1)
     torch.testing.assert_close(found.detach(), expected)

@@ -10,7 +10,8 @@ import torch
 
 from sf.config import ModelConfig
 from sf.learner.update import Update
-from sf.nets.distributions import Categorical, DiagonalGaussian
+from sf.nets.categorical import Categorical
+from sf.nets.gaussian import DiagonalGaussian
 from sf.spaces import ActionColumn, ActionSpec
 from tests.helpers.updates import BOX, DISCRETE, act, learner_config, make_policy, one_thread_and_seed, train
 

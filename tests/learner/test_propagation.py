@@ -15,9 +15,9 @@ from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.propagation import Native, Recorded, WrittenOut, propagation_through
-from sf.nets.distributions import DiagonalGaussian
 from sf.nets.fast import small_networks
 from sf.nets.fast.native import NativeNetwork, native_network
+from sf.nets.gaussian import DiagonalGaussian
 from sf.policy import ActorCritic, Evaluation
 from sf.spaces import EnvInfo
 

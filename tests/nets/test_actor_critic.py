@@ -17,7 +17,8 @@ from sf.config import Config, ModelConfig, RunConfig
 from sf.config.presets import with_preset
 from sf.nets import activations
 from sf.nets.activations import ACTIVATIONS
-from sf.nets.distributions import Categorical, DiagonalGaussian
+from sf.nets.categorical import Categorical
+from sf.nets.gaussian import DiagonalGaussian
 from sf.nets.networks import HIDDEN_GAIN
 from sf.nets.normalizer import Normalizer
 from sf.policy import ActorCritic

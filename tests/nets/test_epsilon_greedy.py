@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sf.config import ModelConfig
-from sf.nets.distributions import MASKED_LOGIT, EpsilonGreedy
+from sf.nets.categorical import MASKED_LOGIT, EpsilonGreedy
 from sf.nets.fast.acting import check, small_program
 from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec

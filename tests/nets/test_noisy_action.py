@@ -11,8 +11,8 @@ import torch
 from torch.distributions import Normal
 
 from sf.config import ModelConfig
-from sf.nets.distributions import NoisyAction
 from sf.nets.fast.acting import check, small_program
+from sf.nets.gaussian import NoisyAction
 from sf.policy import ActorCritic
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from sf.config.written_out import is_written_out
 from sf.machine.compiled import NoCompilerError
 from sf.nets.actor_critic import ActorCritic
-from sf.nets.distributions import DiagonalGaussian, Mixed
+from sf.nets.distributions import Mixed
 from sf.nets.fast.small_networks import (
     ACTIVATIONS,
     ADAPTIVE_GAUSSIAN,
@@ -30,6 +30,7 @@ from sf.nets.fast.small_networks import (
     Offsets,
     functions,
 )  # fmt: skip
+from sf.nets.gaussian import DiagonalGaussian
 from sf.nets.inputs import Numbers
 from sf.nets.networks import Encoder
 
