@@ -175,3 +175,11 @@ class SpreadOut(Distribution):
         """Limits, 0 where there is none, and where there is one."""
         has_low, has_high = self.low.isfinite(), self.high.isfinite()
         return torch.where(has_low, self.low, 0.0), torch.where(has_high, self.high, 0.0), has_low, has_high
+
+
+def mode_of(distribution: Distribution) -> Tensor:
+    """The most likely action, for a greedy policy."""
+    try:
+        return distribution.mode
+    except (NotImplementedError, AttributeError):
+        raise ValueError(f"{type(distribution).__name__} has no mode, so that there is no greedy action.") from None

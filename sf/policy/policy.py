@@ -12,13 +12,12 @@ import functools
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.distributions import Distribution
+from torch import Tensor
 
 from sf.nets.flat import named_variables
 from sf.nets.outputs import PolicyStep
 from sf.policy.blending import blend
-from sf.policy.fitting import Fit
+from sf.policy.leaf_distributions import mode_of
 from sf.policy.log_probability import (
     log_probability_of,
     no_log_probability,
@@ -26,15 +25,16 @@ from sf.policy.log_probability import (
     with_log_probability_spec,
 )
 from sf.policy.masks import Splitter, choose_splitter, masked
-from sf.policy.nests import Nest, check_structure, has_keys, leaves, map_leaves, without_extra_keys
+from sf.policy.nests import Nest, leaves, map_leaves
+from sf.policy.recurrent import Recurrent
 from sf.policy.seeding import Seed, seeded
-from sf.policy.specs import BoundedTensorSpec, TensorSpec, check_tensors, clip_to_spec
-from sf.policy.steps import StepType, TimeStep, Trajectory
+from sf.policy.specs import BoundedTensorSpec, clip_to_spec
+from sf.policy.steps import TimeStep
 
 FINAL_METHODS = ("action", "distribution", "get_initial_state", "update")
 
 
-class Policy(nn.Module):
+class Policy(Recurrent):
     """Turns time steps into actions; subclasses say how in `_distribution` or `_action`.
 
     The public methods check what goes in and comes out, start each episode with a new recurrent state, and clip. They
@@ -50,8 +50,6 @@ class Policy(nn.Module):
     masks_itself = False
     """Whether `_distribution` and `_action` are given whole observations, and mask what they return; a subclass that
     does so sets it and calls `_split`."""
-    device = torch.device("cpu")
-    """Device of everything that goes in and comes out, and of the generator that a seed is for; a subclass sets it."""
 
     def __init__(
         self,
@@ -87,16 +85,11 @@ class Policy(nn.Module):
                 implements `_action` and does not say that it masks by itself. A splitter where the network reads the
                 mask.
         """
-        super().__init__()
         kind = type(self)
-        _expect_contract(kind, time_step_spec)
-        self.name = name or kind.__name__
-        self._time_step_spec, self._action_spec, self._policy_state_spec = (
-            time_step_spec,
-            action_spec,
-            policy_state_spec,
-        )
-        self._info_spec = with_log_probability_spec(info_spec, action_spec) if emit_log_probability else info_spec
+        _expect_not_overridden(kind)
+        if emit_log_probability:
+            info_spec = with_log_probability_spec(info_spec, action_spec)
+        super().__init__(time_step_spec, action_spec, policy_state_spec, info_spec, name or kind.__name__)
         self.clip, self.emit_log_probability, self.validate_args = clip, emit_log_probability, validate_args
         self.automatic_state_reset = automatic_state_reset
         self.observation_and_action_constraint_splitter = choose_splitter(
@@ -110,16 +103,10 @@ class Policy(nn.Module):
                 "Implement _distribution only, or mask in _action as well and set masks_itself = True."
             )
         self._has_bounds = any(isinstance(spec, BoundedTensorSpec) for spec in leaves(action_spec))
-        self._has_state = any(True for _ in leaves(policy_state_spec))
-        self._has_keys = has_keys((time_step_spec, policy_state_spec))
-        self._time_step_fit, self._state_fit = Fit(time_step_spec), Fit(policy_state_spec)
-        self._action_fit, self._step_fit = Fit(action_spec), Fit(self.policy_step_spec)
         self.train_step = -1
         """Optimizer steps after which the policy was saved; -1 if it is unknown."""
         self.metadata: dict[str, Any] = {}
         """Metadata that was saved beside the policy."""
-        self.batch_size: int | None = None
-        """The only size of a batch that is accepted, if it was saved with one."""
         self._is_built = True
 
     # ------------------------------------------------------------------------------------------------------- public
@@ -212,20 +199,6 @@ class Policy(nn.Module):
             self._check_distributions(step, outer)
         return step
 
-    def get_initial_state(self, batch_size: int | None = None) -> Nest:
-        """The recurrent state at the beginning of an episode.
-
-        Args:
-            batch_size: number of elements of the batch; None for a single one without a batch dimension.
-
-        Raises:
-            ValueError: the batch size is below 1.
-        """
-        self._expect_built()
-        if batch_size is not None and not (type(batch_size) is int and batch_size > 0):
-            raise ValueError(f"batch_size={batch_size!r}, expected None or an integer above 0.")
-        return self._get_initial_state(batch_size)
-
     def update(
         self,
         policy: Policy,
@@ -253,42 +226,6 @@ class Policy(nn.Module):
         """Parameters, then buffers, by name and in the order of registration; `requires_grad` marks trainable ones."""
         return dict(named_variables(self))
 
-    @property
-    def time_step_spec(self) -> TimeStep:
-        """Specs of the input of `action`."""
-        return self._time_step_spec
-
-    @property
-    def action_spec(self) -> Nest:
-        """Specs of an action."""
-        return self._action_spec
-
-    @property
-    def policy_state_spec(self) -> Nest:
-        """Specs of the recurrent state."""
-        return self._policy_state_spec
-
-    @property
-    def info_spec(self) -> Nest:
-        """Specs of the side information, the log-probability included where it is emitted."""
-        return self._info_spec
-
-    @property
-    def policy_step_spec(self) -> PolicyStep:
-        """Specs of the result of `action`."""
-        return PolicyStep(self._action_spec, self._policy_state_spec, self._info_spec)
-
-    @property
-    def trajectory_spec(self) -> Trajectory:
-        """Specs of one transition as it is collected."""
-        step_type, reward, discount, observation = self._time_step_spec
-        return Trajectory(step_type, observation, self._action_spec, self._info_spec, step_type, reward, discount)
-
-    @property
-    def collect_data_spec(self) -> Trajectory:
-        """The same as `trajectory_spec`."""
-        return self.trajectory_spec
-
     def get_train_step(self) -> int:
         """Optimizer steps after which the policy was saved; -1 if it is unknown."""
         return self.train_step
@@ -309,12 +246,7 @@ class Policy(nn.Module):
     def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         """A step with the most likely action, not clipped."""
         step = self._masked_distribution(time_step, policy_state)
-        return self._with_action(step, map_leaves(_mode, step.action), time_step)
-
-    def _get_initial_state(self, batch_size: int | None) -> Nest:
-        """Zeros, unless a subclass knows better."""
-        outer = () if batch_size is None else (batch_size,)
-        return map_leaves(lambda spec: spec.zeros(outer, self.device), self._policy_state_spec)
+        return self._with_action(step, map_leaves(mode_of, step.action), time_step)
 
     def _masked_distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         """The distribution that `_distribution` gives for its part of the observation, without forbidden choices.
@@ -352,110 +284,16 @@ class Policy(nn.Module):
         copied: PolicyStep = map_leaves(torch.clone, step)
         return copied
 
-    # ------------------------------------------------------------------------------------------------ steps of action
-
-    def _expect_built(self) -> None:
-        if "_is_built" not in self.__dict__:
-            raise RuntimeError(
-                f"The constructor of {type(self).__name__} did not call super().__init__(time_step_spec, action_spec)."
-            )
-
-    def _drop_extra_keys(self, time_step: TimeStep, policy_state: Nest) -> tuple[TimeStep, Nest]:
-        if self._has_keys and self._time_step_fit.flatten(time_step) is None:
-            time_step = without_extra_keys(time_step, self._time_step_spec)
-        if self._has_keys and self._state_fit.flatten(policy_state) is None:
-            policy_state = without_extra_keys(policy_state, self._policy_state_spec)
-        return time_step, policy_state
-
-    def _check_input(self, time_step: TimeStep, policy_state: Nest) -> tuple[int, ...]:
-        """Returns the batch dimensions."""
-        outer = self._time_step_fit.outer_shape(time_step)
-        of_state = self._state_fit.outer_shape(policy_state)
-        if outer is None or of_state is None:
-            outer, of_state = self._look_closely(time_step, policy_state)
-        if self.batch_size is not None and outer[:1] != (self.batch_size,):
-            raise ValueError(f"{self.name} was saved for batches of {self.batch_size}, found {list(outer)}.")
-        if self._has_state and of_state != outer[:1]:
-            raise ValueError(
-                f"policy_state has the batch dimensions {list(of_state)}, but the time step has {list(outer)}."
-            )
-        return outer
-
-    def _look_closely(self, time_step: TimeStep, policy_state: Nest) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The batch dimensions of both; raises where something does not fit."""
-        if not isinstance(time_step, TimeStep):
-            raise ValueError(f"time_step is {type(time_step).__name__}, expected a TimeStep.")
-        for field, part, spec in zip(TimeStep._fields, time_step, self._time_step_spec, strict=True):
-            check_structure(part, spec, field)
-        if self._has_state and policy_state == ():
-            raise ValueError(f"policy_state is missing: {self.name} is recurrent. Begin with get_initial_state.")
-        check_structure(policy_state, self._policy_state_spec, "policy_state")
-        outer = check_tensors(time_step, self._time_step_spec, "time_step")
-        return outer, check_tensors(policy_state, self._policy_state_spec, "policy_state")
-
-    def _reset_state(self, time_step: TimeStep, policy_state: Nest) -> Nest:
-        step_type = time_step.step_type
-        if step_type.dim() > 1:
-            step_type = step_type[:, 0]  # the recurrent state is that before the first of several steps
-        is_first = step_type == StepType.FIRST
-        initial = self.get_initial_state(step_type.shape[0] if step_type.dim() else None)
-
-        def choose(at_start: Tensor, now: Tensor) -> Tensor:
-            return torch.where(is_first.reshape(is_first.shape + (1,) * (now.dim() - is_first.dim())), at_start, now)
-
-        return map_leaves(choose, initial, policy_state)
-
-    def _check_action_structure(self, step: PolicyStep) -> None:
-        if self._action_fit.flatten(step.action) is None:
-            check_structure(step.action, self._action_spec, "action")
-
     def _clip(self, step: PolicyStep) -> PolicyStep:
         return step._replace(
             action=map_leaves(lambda spec, leaf: clip_to_spec(leaf, spec), self._action_spec, step.action)
         )
 
-    def _check_step_structure(self, step: PolicyStep) -> None:
-        if self._step_fit.flatten(step) is None:
-            for field, part, spec in zip(PolicyStep._fields, step, self.policy_step_spec, strict=True):
-                check_structure(part, spec, field)
 
-    def _check_action_tensors(self, step: PolicyStep, outer: tuple[int, ...]) -> None:
-        found = self._action_fit.outer_shape(step.action)
-        if found is None:
-            found = check_tensors(step.action, self._action_spec, "action")
-        if found != outer and self._action_fit.leaves:
-            raise ValueError(f"action has the batch dimensions {list(found)}, but the time step has {list(outer)}.")
-
-    def _check_distributions(self, step: PolicyStep, outer: tuple[int, ...]) -> None:
-        for leaf in leaves(step.action):
-            if not isinstance(leaf, Distribution):
-                raise TypeError(
-                    f"{self.name} has a distribution that is {type(leaf).__name__}, expected a "
-                    "torch.distributions.Distribution in each leaf."
-                )
-            shape = tuple(leaf.batch_shape + leaf.event_shape)
-            if shape[: len(outer)] != outer:
-                raise ValueError(
-                    f"{self.name} has a distribution of shape {list(shape)}, but the time step has the batch "
-                    f"dimensions {list(outer)}."
-                )
-
-
-def _mode(distribution: Distribution) -> Tensor:
-    try:
-        return distribution.mode
-    except (NotImplementedError, AttributeError):
-        raise ValueError(f"{type(distribution).__name__} has no mode, so that there is no greedy action.") from None
-
-
-def _expect_contract(kind: type[Policy], time_step_spec: Any) -> None:
+def _expect_not_overridden(kind: type[Policy]) -> None:
     """Raises ValueError: see the constructor of `Policy`."""
     if overridden := [method for method in FINAL_METHODS if getattr(kind, method) is not getattr(Policy, method)]:
         raise ValueError(
             f"{kind.__name__} overrides {', '.join(overridden)}, which checks and clips for all policies. "
             "Implement _distribution, _action or _get_initial_state instead."
         )
-    if not isinstance(time_step_spec, TimeStep):
-        raise ValueError(f"time_step_spec is {type(time_step_spec).__name__}, expected a TimeStep of specs.")
-    if wrong := [type(leaf).__name__ for leaf in leaves(time_step_spec) if not isinstance(leaf, TensorSpec)]:
-        raise ValueError(f"time_step_spec holds {', '.join(wrong)}, expected specs only.")
