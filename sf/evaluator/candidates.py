@@ -9,7 +9,7 @@ from sf.config import RunConfig
 from sf.errors import CheckpointError
 from sf.policy import GreedyPolicy, Policy, TrainedPolicy, load_policy
 from sf.policy.checkpoints import load
-from sf.policy.trained import evaluated_policy
+from sf.policy.collecting import evaluated_policy
 from sf.spaces import ActionBounds, EnvInfo
 from sf.storage import checkpoint
 from sf.storage.experiment import errors_told

@@ -29,7 +29,7 @@ from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play
 from sf.nets.device import from_host
 from sf.policy import ActorCritic, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX
-from sf.policy.trained import evaluated_policy
+from sf.policy.collecting import evaluated_policy
 from sf.processes.process import NEVER_STOPPED
 from sf.shared.context import EvaluatorLinks, RunContext
 from sf.shared.messages import CheckpointSaved, EvaluationDone

@@ -2,6 +2,7 @@
 
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.outputs import CollectInfo, Evaluation, PolicyStep, Sequences
+from sf.policy.collecting import CollectPolicy
 from sf.policy.exporting import export_policy
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.masks import split_action_mask
@@ -14,11 +15,12 @@ from sf.policy.specs import (
     TensorSpec,
     spec_of_action_space,
     spec_of_space,
+    time_step_spec,
     to_arrays,
     to_tensors,
 )
 from sf.policy.steps import PolicyInfo, StepType, TimeStep, Trajectory
-from sf.policy.trained import CollectPolicy, TrainedPolicy, time_step_spec
+from sf.policy.trained import TrainedPolicy
 
 __all__ = [
     "ActorCritic",

@@ -14,9 +14,10 @@ from sf.errors import CheckpointError, ConfigError
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.initialization import without_initialization
 from sf.plugins import expect_known_encoder
+from sf.policy.collecting import evaluated_policy
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.policy import Policy
-from sf.policy.trained import TrainedPolicy, evaluated_policy
+from sf.policy.trained import TrainedPolicy
 from sf.spaces import EnvInfo
 from sf.storage import checkpoint
 from sf.storage.differences import tensor_differences

@@ -30,3 +30,8 @@ def seeded(seed: Seed, device: torch.device) -> Iterator[None]:
     with generators.device(index), torch.random.fork_rng([index], device_type=device.type):
         generators.manual_seed(number)
         yield
+
+
+def generator_for(seed: Seed, device: torch.device) -> torch.Generator | None:
+    """The generator that a seed stands for; None for the global one."""
+    return seed if seed is None or isinstance(seed, torch.Generator) else torch.Generator(device).manual_seed(int(seed))

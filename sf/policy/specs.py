@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.policy.nests import Nest, find, leaves_with_paths, map_leaves, nest_of, path_text
+from sf.policy.steps import TimeStep
 from sf.shared.arena import Array
 from sf.spaces import ActionPart, ActionSpec, LeafSpec
 
@@ -280,3 +281,13 @@ def _cast(leaf: Any, spec: TensorSpec) -> Array:
 def to_arrays(tensors: Nest) -> Nest:
     """The tensors as NumPy arrays, which Gymnasium's spaces take as elements."""
     return map_leaves(lambda tensor: tensor.numpy(), tensors)
+
+
+def time_step_spec(observation: Nest) -> TimeStep:
+    """The specs of a time step whose observation has these specs."""
+    return TimeStep(
+        BoundedTensorSpec((), torch.int32, "step_type", 0, 2),
+        TensorSpec((), torch.float32, "reward"),
+        BoundedTensorSpec((), torch.float32, "discount", 0.0, 1.0),
+        observation,
+    )

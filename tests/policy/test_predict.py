@@ -14,8 +14,7 @@ import sf
 from sf.config import ModelConfig
 from sf.envs import find_env, probe, register_env
 from sf.policy import ActorCritic, GreedyPolicy, NumpyPolicy, RandomPolicy, StepType, TimeStep, TrainedPolicy
-from sf.policy.specs import spec_of_action_space, spec_of_space
-from sf.policy.trained import time_step_spec
+from sf.policy.specs import spec_of_action_space, spec_of_space, time_step_spec
 from tests.envs.test_masks import Masked
 from tests.helpers.policies import network
 from tests.helpers.spaces import BOX_ACTION
