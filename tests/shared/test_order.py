@@ -25,9 +25,9 @@ from sf.shared.leaving import Heard
 from sf.shared.slots import SlotState
 from sf.shared.topology import Topology
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
-from sf.tools.vector import env as vector_env
 from sf.tools.vector import worker as vector_worker
-from sf.tools.vector.env import SharedVectorEnv
+from sf.tools.vector import workers as vector_workers
+from sf.tools.vector.workers import VectorWorkers
 from tests.helpers.weak_memory import Event, Recorder, outcomes, recorded_outcome
 
 INFO = EnvInfo("Test-v0", 1, {"obs": LeafSpec((1,), "float32")}, ActionSpec.discrete(2))
@@ -304,7 +304,7 @@ def record_vector_env(recorded: Recorded) -> None:
     recorded.recorder.running = WRITER
     for action in (1.0, 2.0):
         arena["actions"][0] = action
-        SharedVectorEnv._carry_out(program, vector_worker.STEP)
+        VectorWorkers._carry_out(program, vector_worker.STEP)
         assert arena["rewards"][0] == action + 10
     order.PLAIN.publish(arena["orders"], 0, vector_worker.CLOSE)
     turns.end()
@@ -335,7 +335,7 @@ HAND_OVERS: dict[str, tuple[Callable[[Recorded], None], tuple[ModuleType, ...]]]
     "requests": (record_requests, (requests,)),
     "slots": (record_slots, (slots,)),
     "exchange": (record_exchange, (exchange,)),
-    "vector env": (record_vector_env, (vector_env, vector_worker)),
+    "vector env": (record_vector_env, (vector_workers, vector_worker)),
 }
 OPERATIONS = {
     "weights": {(WRITER, "withdraw"), (WRITER, "publish"), (READER, "observe"), (READER, "recheck")},

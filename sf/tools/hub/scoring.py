@@ -10,9 +10,9 @@ from pathlib import Path
 from sf.envs import EnvSource
 from sf.errors import SfError, UsageError
 from sf.evaluator.candidates import Candidate, LoadedPolicies
-from sf.evaluator.playing import Episodes
 from sf.evaluator.shares import default_num_workers, evaluate
 from sf.evaluator.summary import ReturnSummary, summarize
+from sf.evaluator.tally import Episodes
 from sf.evaluator.watching import watch
 from sf.tools.hub.folder import FILM
 

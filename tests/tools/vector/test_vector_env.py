@@ -24,7 +24,7 @@ import sf
 from sf.envs import EnvSource, probe
 from sf.envs.stepping import Host
 from sf.errors import EnvCrashed, EnvError, UsageError
-from sf.tools.vector import env as vector_env
+from sf.tools.vector import workers as vector_workers
 from sf.tools.vector.worker import HostedEnvs, ResetArguments
 from tests.helpers.handed_over import Kept
 
@@ -424,7 +424,7 @@ class Forgetful(Breaking):
 def test_fault_a14_what_environments_leave_behind_is_reaped_while_they_are_stepped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(vector_env, "REAP_S", 0.05)
+    monkeypatch.setattr(vector_workers, "REAP_S", 0.05)
     ours = sf.vector_env(Forgetful, num_envs=2, num_workers=1)
     try:
         ours.reset()
