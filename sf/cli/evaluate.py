@@ -19,8 +19,8 @@ from sf.errors import ConfigError, ExitCode, UsageError
 if TYPE_CHECKING:
     from sf.envs import EnvSource
     from sf.evaluator.candidates import Candidate, LoadedPolicies
-    from sf.evaluator.playing import Episodes
     from sf.evaluator.summary import ReturnSummary
+    from sf.evaluator.tally import Episodes
 
 DESCRIPTION = "Play episodes with saved policies. Example: sf-eval --experiment=cartpole --num_episodes=1000"
 

@@ -142,7 +142,7 @@ def name_of_run(env: str) -> str:
 def _better_id(env: str) -> str:
     """A hint for a game that is named without the wrappers that its preset counts on."""
     from sf.config.presets import preset_for
-    from sf.envs.registry import own_name
+    from sf.envs.suggestions import own_name
 
     ours = own_name(env)
     preset = preset_for(ours) if ours else preset_for(env)

@@ -7,17 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.envs.contract import (
-    check_categories,
-    check_keys,
-    check_mask,
-    entries,
-    first_choices,
-    leaf_array,
-    leaf_value,
-    unmasked,
-    without_mask,
-)
+from sf.envs.contract import unmasked, without_mask
+from sf.envs.leaves import check_categories, check_keys, check_mask, entries, first_choices, leaf_array, leaf_value
 from sf.errors import EnvError
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, EnvInfo

@@ -11,17 +11,10 @@ import numpy as np
 from sf.envs.actions import action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.bounds import Bounds
-from sf.envs.contract import (
-    FINITE_OR_DROPPED,
-    check_observation,
-    check_reset,
-    check_step,
-    nonfinite_observation,
-    nonfinite_reward,
-    unmasked,
-    without_mask,
-)
+from sf.envs.contract import check_reset, check_step, unmasked, without_mask
 from sf.envs.digits import Digits
+from sf.envs.finiteness import FINITE_OR_DROPPED, nonfinite_observation, nonfinite_reward
+from sf.envs.leaves import check_observation
 from sf.envs.presence import Presence
 from sf.envs.step_time import Stopwatch
 from sf.errors import EnvError, text_of

@@ -1,15 +1,13 @@
-"""The known environments, and suggestions for a name that is none."""
+"""The known environments."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import importlib.util
-import re
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -20,6 +18,7 @@ from sf.envs.blame import blamed_on
 from sf.envs.installed import entry_points
 from sf.envs.place import parameters_of
 from sf.envs.source import EnvSource
+from sf.envs.suggestions import is_of_old_gym, unknown_name
 from sf.errors import EnvError, text_of
 
 Factory = Callable[..., Any]
@@ -108,9 +107,9 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
     if module and name not in gymnasium.registry and (found := _environment(module, name)) is not None:
         return EnvSource(env_id, dict(kwargs), travelling(env_id, found), max_episode_steps=max_episode_steps)
     if name not in gymnasium.registry:
-        if _is_of_old_gym(name):
+        if is_of_old_gym(name):
             raise EnvError(f"{name} is registered with gym and not with Gymnasium. {OLD_GYM_ID}")
-        raise EnvError(_unknown(name, [*_registered, *_registered_simulators, *_families(), *gymnasium.registry]))
+        raise EnvError(unknown_name(name, [*_registered, *_registered_simulators, *_families(), *gymnasium.registry]))
     if module:
         return EnvSource(name, dict(kwargs), modules=(module,), max_episode_steps=max_episode_steps)
     registration = None
@@ -250,53 +249,3 @@ def travelling(env_id: str, factory: Factory) -> Factory:
             f"({text_of(error)}). It must not hold locks, open files or processes. Or define it with def or class at "
             "the top level of a module file."
         ) from None
-
-
-def _unknown(name: str, known: Collection[str]) -> str:
-    if name.startswith("ALE/") and not any(candidate.startswith("ALE/") for candidate in known):
-        return f'The Atari environment {name!r} needs an extra: pip install "sf-rl[atari]"'
-    family, _, member = name.partition("/")
-    families = [pattern.removesuffix("/*") for pattern in known if pattern.endswith("/*")]
-    near = [f"{match}/{member or '*'}" for match in _nearest(family, families)] + _nearest(name, known)
-    if not name.startswith("ALE/") and (ours := own_name(name)):
-        near = [ours]
-    elif game := _atari_game(name):
-        near = [game]
-    if near:
-        return f"There is no environment {name!r}. Did you mean {' or '.join(near[:3])}?"
-    return (
-        f"There is no environment {name!r}, and no similar name. Use a Gymnasium id such as CartPole-v1, module:Id for "
-        "an environment that a module registers, or sf.register_env."
-    )
-
-
-def _atari_game(name: str) -> str | None:
-    """Our name of the Atari game with this bare name, such as Pong or Pong-v5, where the games are installed."""
-    try:
-        import ale_py
-        import gymnasium
-    except ImportError:
-        return None
-    gymnasium.register_envs(ale_py)
-    game = re.sub(r"-v\d+$", "", name)
-    return f"atari/{game}" if f"ALE/{game}-v5" in gymnasium.registry else None
-
-
-def own_name(env_id: str) -> str | None:
-    """The name in one of our families of a game or world that Gymnasium knows by `env_id`; None if there is none."""
-    name = env_id.rpartition(":")[2]
-    if game := re.fullmatch(r"ALE/(\w+)-v\d|(\w+)(?:NoFrameskip|Deterministic)-v\d", name):
-        return f"atari/{game[1] or game[2]}"
-    world = re.fullmatch(r"MiniGrid-(.+?)(?:-v0)?", name)
-    return world and f"minigrid/{world[1]}"
-
-
-def _is_of_old_gym(name: str) -> bool:
-    """Whether the predecessor of Gymnasium knows the id, in a version that has a dict of them or an object with one."""
-    registry = getattr(sys.modules.get("gym.envs.registration"), "registry", {})
-    return name in getattr(registry, "env_specs", registry)
-
-
-def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    by_lower = {candidate.lower(): candidate for candidate in known if not candidate.endswith("/*")}
-    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.65)]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sf.by_value import without_arguments
-from sf.envs.contract import any_array
+from sf.envs.leaves import any_array
 from sf.errors import ConfigError, EnvError, text_of
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, ActionBounds, ActionColumn, ActionPart, EnvInfo, LeafSpec, scale_of

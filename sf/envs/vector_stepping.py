@@ -21,7 +21,8 @@ import numpy as np
 from sf.envs import EnvSource
 from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
-from sf.envs.contract import any_array, check_tuple, is_row, leaf_array, leaf_value, vector_flags, vector_leaf_array
+from sf.envs.contract import check_tuple, vector_flags
+from sf.envs.leaves import any_array, is_row, leaf_array, leaf_value, vector_leaf_array
 from sf.envs.observations import EntryCheck, FinalObservations, RangeCheck, blank_observation
 from sf.envs.statistics import EPISODE_CONTINUES, FINAL_KEYS, METRICS, kept
 from sf.envs.step_metrics import StepMetrics

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sf.envs import EnvSource
-from sf.evaluator.playing import Episodes, Tally, play
+from sf.evaluator.playing import play
+from sf.evaluator.tally import Episodes, Tally
 from sf.policy import Policy
 from sf.processes.telling import told_while
 from sf.shared.arena import Array

@@ -12,8 +12,9 @@ import torch
 from sf.envs import EnvSource
 from sf.envs.teams import seating
 from sf.evaluator.candidates import Candidate, LoadedPolicies, load_candidate
-from sf.evaluator.playing import MAX_ENVS, Episodes, play
+from sf.evaluator.playing import MAX_ENVS, play
 from sf.evaluator.so_far import SoFar
+from sf.evaluator.tally import Episodes
 from sf.machine.cores import usable_cores
 from sf.machine.kernel import ensure_linux, is_linux
 from sf.plugins import Sent, plugins_to_send, receive_plugins

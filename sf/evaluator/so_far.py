@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sf.console import rounded
-from sf.evaluator.playing import Tally
+from sf.evaluator.tally import Tally
 from sf.shared.arena import Arena, Array, Field
 
 NUM_COUNTS = 2

@@ -10,7 +10,7 @@ import numpy as np
 
 from sf.console import rounded
 from sf.errors import EnvError
-from sf.evaluator.playing import Episodes
+from sf.evaluator.tally import Episodes
 from sf.shared.arena import Array
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -19,7 +19,8 @@ from sf.evaluator.candidates import LoadedPolicies
 from sf.evaluator.film import Film
 from sf.evaluator.observed import info_for
 from sf.evaluator.panel import BEGINNING, LEAST_HEIGHT, EpisodeSoFar, Panel
-from sf.evaluator.playing import Episodes, Play
+from sf.evaluator.playing import Play
+from sf.evaluator.tally import Episodes
 from sf.processes.disposable import in_disposable_child
 from sf.shared.arena import Array
 

@@ -25,7 +25,8 @@ from sf.envs import EnvSource
 from sf.envs.stepping import Host
 from sf.errors import CheckpointError
 from sf.evaluator.filming import Filming, Stage
-from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play
+from sf.evaluator.playing import LONGEST_EPISODE, Play
+from sf.evaluator.tally import Episodes
 from sf.nets.device import from_host
 from sf.policy import ActorCritic, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX

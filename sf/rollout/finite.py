@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sf.console import Console
-from sf.envs.contract import LARGEST, counts_as_infinite, with_place
+from sf.envs.finiteness import LARGEST, counts_as_infinite, with_place
 from sf.errors import EnvError
 from sf.shared.arena import Array
 from sf.shared.records import Record

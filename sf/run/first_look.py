@@ -14,8 +14,8 @@ from sf.config import Config
 from sf.config.pbt_space import env_arguments
 from sf.envs import EnvSource, probe_and_time
 from sf.envs.probe import NUM_STEPS, FirstLook, crash_note
-from sf.envs.registry import own_name
 from sf.envs.stepping import Host
+from sf.envs.suggestions import own_name
 from sf.envs.vectorization import OtherSpaces, UnknownMode, Vectorization, choose_vectorization, why_left
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.processes.calls import Calls, Limit

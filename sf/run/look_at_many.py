@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from sf.envs import EnvSource
 from sf.envs.autoreset import ON_TRIAL, Watch, declared_mode, unknown
-from sf.envs.contract import any_array, first_choices, leaf_value
+from sf.envs.leaves import any_array, first_choices, leaf_value
 from sf.envs.random_player import SEED, random_action
 from sf.envs.step_time import StepTime, Stopwatch
 from sf.envs.stepping import Host

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sf.envs.contract import LARGEST, leaf_value
+from sf.envs.finiteness import LARGEST
+from sf.envs.leaves import leaf_value
 from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, EnvInfo, LeafSpec
 

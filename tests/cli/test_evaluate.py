@@ -22,8 +22,9 @@ from sf.config import Config, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.stepping import Ended
 from sf.errors import CheckpointError
-from sf.evaluator.playing import Episodes, Play, Tally, play
+from sf.evaluator.playing import Play, play
 from sf.evaluator.summary import bootstrap_interval, summarize
+from sf.evaluator.tally import Episodes, Tally
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, PolicySaver, TrainedPolicy
 from sf.policy.checkpoints import load_newest
 from sf.spaces import EnvInfo

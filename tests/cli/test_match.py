@@ -20,7 +20,7 @@ from sf.cli import evaluate
 from sf.config import Config, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import find_env, probe, register_env
 from sf.evaluator.match import returns_of_sides
-from sf.evaluator.playing import Episodes
+from sf.evaluator.tally import Episodes
 from sf.policy import ActorCritic, PolicySaver, TrainedPolicy
 from sf.storage import checkpoint
 

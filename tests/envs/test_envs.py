@@ -19,6 +19,7 @@ from gymnasium import spaces
 from sf_envs.echo import TwoAgentEcho
 
 from sf.envs import EnvSource, find_env, probe, probe_and_time, register_env, registry
+from sf.envs.suggestions import unknown_name
 from sf.errors import EnvCrashed, EnvError
 from sf.spaces import ActionSpec, LeafSpec
 from tests.environments.toys import Fickle, Raising, Toy, TwoToys
@@ -154,7 +155,7 @@ class TestFinding:
         ],
     )
     def test_id_of_another_package_is_answered_with_ours(self, env_id: str, near: str) -> None:
-        message = registry._unknown(env_id, ["ALE/Pong-v5", "CartPole-v1"])
+        message = unknown_name(env_id, ["ALE/Pong-v5", "CartPole-v1"])
         assert message == f"There is no environment {env_id!r}. Did you mean {near}?"
 
     def test_module_that_raises_is_blamed_with_its_traceback(self, module: Callable[[str, str], str]) -> None:

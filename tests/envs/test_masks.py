@@ -15,7 +15,7 @@ from sf_envs.echo import TwoAgentEcho
 import sf
 from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, probe, register_env
-from sf.envs.contract import check_mask
+from sf.envs.leaves import check_mask
 from sf.envs.masks import flat_mask
 from sf.errors import EnvError
 from sf.gymnasium_spaces import action_spec

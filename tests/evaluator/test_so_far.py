@@ -13,8 +13,8 @@ from sf.cli import evaluate
 from sf.config import Config, ModelConfig, RunConfig
 from sf.envs import find_env, probe
 from sf.envs.stepping import Ended
-from sf.evaluator.playing import Tally
 from sf.evaluator.so_far import SoFar
+from sf.evaluator.tally import Tally
 from sf.policy import ActorCritic
 from sf.processes import telling
 from sf.storage import checkpoint

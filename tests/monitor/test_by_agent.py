@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sf.evaluator.playing import Episodes
 from sf.evaluator.summary import summarize
+from sf.evaluator.tally import Episodes
 from sf.monitor.by_agent import MOST_AGENTS, in_words, returns_by_agent, scalars_by_agent
 from sf.monitor.lines import agents_line, outcome_line
 from sf.shared.episodes import Episode
