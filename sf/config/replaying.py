@@ -84,7 +84,7 @@ def bytes_of_replayed_transition(config: Config, info: EnvInfo) -> float:
     """
     import numpy as np  # which is there since there is `info`
 
-    from sf.shared.slots import OBSERVATIONS, slot_fields
+    from sf.shared.slot_fields import OBSERVATIONS, slot_fields
 
     fields = slot_fields(info, config.model.memory_size)
     sizes = {name: math.prod(field.shape) * np.dtype(field.dtype).itemsize for name, field in fields.items()}

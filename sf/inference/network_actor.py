@@ -19,7 +19,7 @@ from sf.nets.fast.acting import FastAct
 from sf.nets.fast.recorded import CudaGraphs, can_record
 from sf.shared.arena import Arena, Array
 from sf.shared.records import Record
-from sf.shared.slots import fields_from_heads
+from sf.shared.slot_fields import fields_from_heads
 from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
 

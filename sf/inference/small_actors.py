@@ -18,7 +18,8 @@ from sf.machine.compiled import NoCompilerError
 from sf.nets.fast.native_acting import NativeActing, has_native_acting
 from sf.nets.fast.numpy_network import SmallNetwork, noise_source
 from sf.shared.arena import Arena, Array
-from sf.shared.slots import Slots, slot_memory
+from sf.shared.slot_fields import slot_memory
+from sf.shared.slots import Slots
 from sf.shared.topology import Topology
 from sf.spaces import EnvInfo
 

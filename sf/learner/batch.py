@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from sf.shared.slots import LAST_OBSERVATIONS, OBSERVATIONS, below
+from sf.shared.slot_fields import LAST_OBSERVATIONS, OBSERVATIONS, below
 
 
 @dataclass(frozen=True)
 class Batch:
     """B trajectories of T steps, time-major, as the acting side recorded them, on the device that trains.
 
-    Its columns have the names of the stored fields, see `sf.shared.slots.slot_fields`; `batch["name"]` is one of them.
-    The properties below are the columns that sf itself reads. Columns that only decide which transitions train, or in
+    Its columns have the names of the stored fields, see `sf.shared.slot_fields`; `batch["name"]` is one of them. The
+    properties below are the columns that sf itself reads. Columns that only decide which transitions train, or in
     which order, stay on the host.
     """
 

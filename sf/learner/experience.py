@@ -19,7 +19,7 @@ from sf.learner.last_observations import LastObservations
 from sf.learner.priorities import Priorities
 from sf.machine.memory import available_memory
 from sf.replay import NothingToDraw
-from sf.shared.slots import HAS_LAST_OBSERVATION
+from sf.shared.slot_fields import HAS_LAST_OBSERVATION
 
 MOST_BYTES_AT_ONCE = 8 * 2**20
 """Largest observations of minibatches that are drawn together."""

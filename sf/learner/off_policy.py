@@ -21,7 +21,7 @@ from sf.learner.experience import Experience
 from sf.learner.priorities import Priorities
 from sf.policy import Evaluation
 from sf.shared.fields import StoredField
-from sf.shared.slots import last_observation_fields
+from sf.shared.slot_fields import last_observation_fields
 from sf.spaces import EnvInfo
 
 

@@ -23,7 +23,7 @@ from sf.plugin_settings import settings_for
 from sf.plugins import ALGORITHMS, blamed_on
 from sf.policy import ActorCritic, Sequences
 from sf.shared.fields import StoredField, TrainingUse
-from sf.shared.slots import OBSERVATIONS, slot_fields
+from sf.shared.slot_fields import OBSERVATIONS, slot_fields
 from sf.spaces import ACTION_MASK, EnvInfo
 
 NUM_STEPS, NUM_TRAJECTORIES = 3, 2

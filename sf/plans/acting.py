@@ -38,7 +38,7 @@ from sf.plans.trajectories import Finals, Trajectories
 from sf.plans.worker import PlanWorker
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
-from sf.shared.slots import NO_POLICY
+from sf.shared.slot_fields import NO_POLICY
 from sf.shared.weights import NOTHING_PUBLISHED
 
 ALL = slice(None)

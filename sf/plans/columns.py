@@ -18,7 +18,8 @@ from sf.plans.policy import PlanPolicy, dummy_batch
 from sf.plans.program import Column
 from sf.shared.arena import Array
 from sf.shared.fields import Axes, StoredField, TrainingUse, Writer
-from sf.shared.slots import NO_POLICY, Slots
+from sf.shared.slot_fields import NO_POLICY
+from sf.shared.slots import Slots
 from sf.spaces import EnvInfo
 
 PREFIX = "column/"

@@ -27,7 +27,8 @@ from sf.plans.postprocessing import Cuts
 from sf.plans.program import Column
 from sf.plans.sample_batch import SampleBatch
 from sf.shared.arena import Array
-from sf.shared.slots import NO_POLICY, Slots
+from sf.shared.slot_fields import NO_POLICY
+from sf.shared.slots import Slots
 
 NOT_FOLLOWED: tuple[Mapping[str, Array], int] = {}, 0
 Compute = Callable[[int, Array, list[Array], Array, Array], tuple[Array, list[Array], dict[str, Array]]]

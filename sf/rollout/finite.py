@@ -11,7 +11,8 @@ from sf.envs.finiteness import LARGEST, counts_as_infinite, with_place
 from sf.errors import EnvError
 from sf.shared.arena import Array
 from sf.shared.records import Record
-from sf.shared.slots import NO_POLICY, Slots
+from sf.shared.slot_fields import NO_POLICY
+from sf.shared.slots import Slots
 
 LARGEST_SQUARE = LARGEST**2
 

@@ -33,7 +33,8 @@ from sf.shared.env_arguments import ENV_ARGUMENTS
 from sf.shared.episodes import Episode
 from sf.shared.matches import Match
 from sf.shared.records import Record
-from sf.shared.slots import NO_POLICY, SlotState
+from sf.shared.slot_fields import NO_POLICY
+from sf.shared.slots import SlotState
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import numpy as np
 
 from sf.shared.arena import Array
 from sf.shared.matches import MIXED, Match
-from sf.shared.slots import NO_POLICY, Slots
+from sf.shared.slot_fields import NO_POLICY
+from sf.shared.slots import Slots
 
 NEWEST = np.iinfo(np.int64).max
 """Least version of an agent that has not acted yet."""

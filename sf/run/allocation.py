@@ -17,7 +17,7 @@ from sf.shared.fields import StoredField
 from sf.shared.leaving import leaving_fields
 from sf.shared.matches import match_fields
 from sf.shared.records import BEGAN_S, mark_lag_unknown, record_fields
-from sf.shared.slots import slot_fields, slot_memory
+from sf.shared.slot_fields import slot_fields, slot_memory
 from sf.shared.topology import Topology
 from sf.spaces import EnvInfo
 

@@ -14,7 +14,7 @@ from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plug
 from sf.processes.disposable import in_disposable_child
 from sf.run.wiring import START_S
 from sf.shared.fields import StoredField
-from sf.shared.slots import last_observation_fields
+from sf.shared.slot_fields import last_observation_fields
 from sf.spaces import EnvInfo
 
 Fields = Mapping[str, StoredField]

@@ -334,7 +334,7 @@ def wire(
         info: spaces of the environments.
         source: of the environments.
         experiment: where the run saves.
-        extra_fields: fields that trajectories store beside the fields of `sf.shared.slots.slot_fields`.
+        extra_fields: fields that trajectories store beside the fields of `sf.shared.slot_fields`.
         rank: of this run among those that train together.
         num_earlier_starts: of all ranks, if the directory of the experiment does not know it.
 

@@ -1,7 +1,7 @@
 """The description of a field of a trajectory: its axes, its type, its writer and its use in training.
 
-The standard fields are the entries of `sf.shared.slots.slot_fields`. Slots, the batcher and the batch are loops over
-that table. This module is the only place that knows where the axes of a field lie in the slots and in a batch:
+The standard fields are the entries of `sf.shared.slot_fields`. Slots, the batcher and the batch are loops over that
+table. This module is the only place that knows where the axes of a field lie in the slots and in a batch:
 
     axes             in the slots              in a batch      example
     STEPS            [slots, T, rows, ...]     [T, B, ...]     rewards

@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sf.shared.slots import Discard, Slots, SlotState
+from sf.shared.slot_fields import Discard
+from sf.shared.slots import Slots, SlotState
 
 
 @dataclass(frozen=True)

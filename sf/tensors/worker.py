@@ -35,7 +35,8 @@ from sf.shared.episodes import EpisodeRing
 from sf.shared.fields import Axes
 from sf.shared.progress import Phase
 from sf.shared.records import REPORTED_COPIES, inference_record, rollout_record
-from sf.shared.slots import HAS_LAST_OBSERVATION, LAST_OBSERVATIONS, OBSERVATIONS, SlotState, below, fields_from_heads
+from sf.shared.slot_fields import HAS_LAST_OBSERVATION, LAST_OBSERVATIONS, OBSERVATIONS, below, fields_from_heads
+from sf.shared.slots import SlotState
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 from sf.tensors.actions import tensor_converter
 from sf.tensors.checks import Categories, as_leaf, expect_choices, expect_finite

@@ -34,7 +34,7 @@ from sf.run.first_look import first_look
 from sf.run.preparation import prepare
 from sf.run.sizes import resolve
 from sf.shared.episodes import EpisodeRing
-from sf.shared.slots import NO_POLICY
+from sf.shared.slot_fields import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo
 from tests.cli.test_evaluate import acting
 from tests.environments import first_contact as envs

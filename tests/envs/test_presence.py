@@ -24,7 +24,7 @@ from sf.evaluator.summary import summarize
 from sf.inference.small_worker import SmallInference
 from sf.shared.episodes import EpisodeRing
 from sf.shared.messages import EvaluationDone
-from sf.shared.slots import NO_POLICY
+from sf.shared.slot_fields import NO_POLICY
 from tests.cli.test_evaluate import acting
 from tests.environments.coming import LIVES, NUM_STEPS, SELDOM, Comers, Counting, Returning, comers, convoy
 from tests.helpers.lab import InferenceWorker, make_lab, step_until

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sf.learner.batch import Batch
-from sf.shared.slots import OBSERVATIONS
+from sf.shared.slot_fields import OBSERVATIONS
 
 
 def make_batch(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from sf.shared.arena import Array
-from sf.shared.slots import NO_POLICY, Slots, SlotState
+from sf.shared.slot_fields import NO_POLICY
+from sf.shared.slots import Slots, SlotState
 from sf.spaces import ACTION_MASK, EnvInfo
 
 

@@ -17,7 +17,8 @@ from sf.nets.fast.native_acting import NativeActing
 from sf.nets.fast.numpy_network import SmallNetwork, noise_source
 from sf.nets.fast.small_networks import functions
 from sf.shared.arena import Arena
-from sf.shared.slots import NO_POLICY, Slots, slot_memory
+from sf.shared.slot_fields import NO_POLICY, slot_memory
+from sf.shared.slots import Slots
 from sf.shared.topology import Topology
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.lab import make_config, make_lab

@@ -21,7 +21,8 @@ from sf.learner.dataset import Transitions
 from sf.learner.lag_target import LagTarget
 from sf.learner.update import Update
 from sf.policy import Evaluation
-from sf.shared.slots import UNLIMITED, Discard, Slots
+from sf.shared.slot_fields import UNLIMITED, Discard
+from sf.shared.slots import Slots
 from tests.helpers.commands import run
 from tests.helpers.lab import make_config, make_lab, step_until
 from tests.helpers.updates import act, learner_config, make_policy, one_thread_and_seed

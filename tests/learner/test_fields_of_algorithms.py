@@ -19,7 +19,7 @@ from sf.learner.trial import fields_of, loss_terms_of
 from sf.plugins import register_model
 from sf.policy import ActorCritic
 from sf.shared.fields import head_field
-from sf.shared.slots import last_observation_fields
+from sf.shared.slot_fields import last_observation_fields
 from sf.spaces import EnvInfo, LeafSpec
 from tests.helpers.commands import run
 from tests.helpers.lab import make_lab_with_fields, step_until

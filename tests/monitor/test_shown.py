@@ -21,7 +21,8 @@ from sf.run.session import Session
 from sf.shared.episodes import Episode, EpisodeRing
 from sf.shared.messages import EvaluationDone, TrainSummary
 from sf.shared.records import LAG_COUNTS, Record, inference_record, learner_record, rollout_record
-from sf.shared.slots import Discard, Slots
+from sf.shared.slot_fields import Discard
+from sf.shared.slots import Slots
 from tests.helpers.events import read_events, read_histograms
 from tests.helpers.lab import make_lab
 from tests.helpers.monitored import Tape

@@ -16,7 +16,7 @@ import sf
 from sf.errors import ConfigError, UsageError
 from sf.learner.worker import Learner
 from sf.rollout.mapping import Mapping
-from sf.shared.slots import NO_POLICY
+from sf.shared.slot_fields import NO_POLICY
 from sf.spaces import EnvInfo, LeafSpec
 from tests.helpers.lab import make_lab, step_until
 from tests.nets.test_actor_critic import discrete

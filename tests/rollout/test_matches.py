@@ -10,7 +10,7 @@ import pytest
 from sf.rollout.matches import Matches
 from sf.shared.arena import Arena
 from sf.shared.matches import MATCHES_KEPT, MIXED, Match, MatchRing, match_fields
-from sf.shared.slots import NO_POLICY, NO_VERSION
+from sf.shared.slot_fields import NO_POLICY, NO_VERSION
 
 T, ENVS, AGENTS, SLOTS = 6, 3, 2, 40
 

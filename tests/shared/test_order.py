@@ -22,6 +22,7 @@ from sf.inference.worker import InferenceWorker
 from sf.shared import episodes, exchange, leaving, order, records, requests, slots, weights
 from sf.shared.arena import Arena, Field
 from sf.shared.leaving import Heard
+from sf.shared.slot_fields import slot_memory
 from sf.shared.slots import SlotState
 from sf.shared.topology import Topology
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
@@ -148,7 +149,7 @@ def record_leaving(recorded: Recorded) -> None:
 
 def record_requests(recorded: Recorded) -> None:
     """A group asks, is answered, and asks again for another step into the same memory."""
-    asked = requests.Requests(TOPOLOGY, Arena(slots.slot_memory(TOPOLOGY, INFO)))
+    asked = requests.Requests(TOPOLOGY, Arena(slot_memory(TOPOLOGY, INFO)))
     asked._request, asked._answered = recorded.word("request", np.zeros(1, int)), [recorded.word("answered", [0])]
     for name in ("_slot", "_step"):
         setattr(asked, name, recorded.watch(name, np.zeros(1, int)))
@@ -197,7 +198,7 @@ class Counters(dict[str, float]):
 
 def record_slots(recorded: Recorded) -> None:
     """A slot is filled, learned from, given back, and filled again."""
-    own = slots.Slots(TOPOLOGY, Arena(slots.slot_memory(TOPOLOGY, INFO)))
+    own = slots.Slots(TOPOLOGY, Arena(slot_memory(TOPOLOGY, INFO)))
     for name in ("filling", "filled", "discarded", "taken", "released", "unused"):
         setattr(own, name, recorded.word(name, getattr(own, name).copy()))
     rewards = recorded.watch("rewards", np.zeros(1))

@@ -17,7 +17,8 @@ from hypothesis.stateful import (
 
 from sf.shared.arena import Arena
 from sf.shared.ledger import Ledger
-from sf.shared.slots import Slots, SlotState, slot_memory
+from sf.shared.slot_fields import slot_memory
+from sf.shared.slots import Slots, SlotState
 from sf.shared.topology import Topology
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sf.shared.arena import Arena
 from sf.shared.requests import Requests
-from sf.shared.slots import SlotError, Slots, SlotState, slot_memory
+from sf.shared.slot_fields import slot_memory
+from sf.shared.slots import SlotError, Slots, SlotState
 from sf.shared.topology import Topology, slots_per_group
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 

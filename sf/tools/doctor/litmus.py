@@ -21,7 +21,8 @@ from sf.shared.exchange import Exchange, exchange_fields
 from sf.shared.order import observe, publish
 from sf.shared.records import learner_record, record_fields
 from sf.shared.requests import Requests
-from sf.shared.slots import Slots, SlotState, slot_memory
+from sf.shared.slot_fields import slot_memory
+from sf.shared.slots import Slots, SlotState
 from sf.shared.topology import Topology
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
