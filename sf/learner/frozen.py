@@ -11,9 +11,8 @@ from sf.errors import CheckpointError
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner
 from sf.policy import checkpoints
-from sf.storage import checkpoint
 from sf.storage.differences import tensor_differences
-from sf.storage.names import NAME
+from sf.storage.names import NAME, list_checkpoints
 
 
 class FrozenLearner(Learner):
@@ -46,7 +45,7 @@ class FrozenLearner(Learner):
         if NAME.fullmatch(directory.name):
             saved = checkpoints.load(directory)
         else:
-            has_some = bool(checkpoint.list_checkpoints(directory))
+            has_some = bool(list_checkpoints(directory))
             saved = checkpoints.load_newest(directory if has_some else directory / "checkpoint_p0")
         there = saved.network.variables()
         if differences := tensor_differences(self.network.variables(), there):

@@ -24,6 +24,7 @@ from sf.spaces import EnvInfo
 from sf.storage import checkpoint
 from sf.storage.experiment import Owner
 from sf.storage.given import read_given, way_back
+from sf.storage.names import list_checkpoints
 
 RANDOM_STATE = "random.torch"
 ALGORITHM = "algorithm."
@@ -63,7 +64,7 @@ class Saver:
         """
         tensors = self._tensors()
         each = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        there = len(checkpoint.list_checkpoints(self.directory)) + (self.directory / checkpoint.BEST).is_dir()
+        there = len(list_checkpoints(self.directory)) + (self.directory / checkpoint.BEST).is_dir()
         # Those that are kept, the best one, and one that is being written before another goes.
         needed, left = each * max(1, self.keep + 2 - there), shutil.disk_usage(self.directory).free
         if needed > left:

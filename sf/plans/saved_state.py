@@ -16,6 +16,7 @@ import torch
 
 from sf.errors import CheckpointError, UsageError
 from sf.storage import checkpoint
+from sf.storage.names import list_checkpoints
 
 ARRAY = "numpy array"
 """The only key of a mapping that stands for an array."""
@@ -50,7 +51,7 @@ def save(directory: Path, num_steps: int, frames: int, state: Any, keep: int | N
 
 def are_there(directory: Path) -> bool:
     """Whether a run goes on from a directory, or is refused because what it holds is damaged."""
-    return bool(checkpoint.list_checkpoints(directory)) or any(directory.glob("damaged_checkpoint_*"))
+    return bool(list_checkpoints(directory)) or any(directory.glob("damaged_checkpoint_*"))
 
 
 def load(path: Path) -> Any:

@@ -30,11 +30,12 @@ from torch import Tensor
 
 from sf.errors import CheckpointError
 from sf.storage import sealed
-from sf.storage.leftovers import INCOMING, OUTGOING, collect_leftovers
+from sf.storage.leftovers import INCOMING, collect_leftovers
 from sf.storage.names import BEGINNING as BEGINNING
-from sf.storage.names import NAME
+from sf.storage.names import NAME, list_checkpoints
 from sf.storage.names import STATE as STATE
 from sf.storage.names import TENSORS as TENSORS
+from sf.storage.removal import remove_oldest
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ def save(
         ) from error
     if keep is not None:
         try:
-            _remove_oldest(directory, keep, path)
+            remove_oldest(directory, keep, path)
         except OSError as error:
             log.warning("Could not look for old checkpoints in %s: %s", directory, error)
     return path
@@ -189,32 +190,6 @@ def has_score(data: Mapping[str, Any], description: Mapping[str, Any]) -> bool:
     return bool(before == now)
 
 
-def remove_older(directory: Path) -> None:
-    """Removes all checkpoints but the newest one that is whole; all stay if none is."""
-    there = list_checkpoints(directory)
-    newest = next((path for path in reversed(there) if _is_whole(path)), None)
-    for path in there if newest else []:
-        if path != newest:
-            _remove(path)
-
-
-def remove_all(directory: Path) -> None:
-    """Removes every checkpoint in a directory."""
-    for path in list_checkpoints(directory):
-        _remove(path)
-
-
-def list_checkpoints(directory: Path) -> list[Path]:
-    """Everything named like a checkpoint, oldest version first, not verified; links and other names do not count."""
-    found = []
-    if directory.is_dir():
-        for path in directory.iterdir():
-            match = NAME.fullmatch(path.name)
-            if match and path.is_dir() and not path.is_symlink():
-                found.append((int(match[1]), int(match[2]), path))
-    return [path for _, _, path in sorted(found)]
-
-
 def named(directory: Path, name: str) -> Path:
     """The checkpoint of this name, not verified.
 
@@ -275,40 +250,6 @@ def _put_in_place(incoming: Path, path: Path) -> None:
         if error.errno not in sealed.CANNOT_EXCHANGE:
             raise
     shutil.rmtree(incoming, ignore_errors=True)
-
-
-def _remove_oldest(directory: Path, keep: int, saved: Path) -> None:
-    """Leaves `keep` whole checkpoints: the one just saved, and the newest others.
-
-    Not always is that the newest one: an earlier life of the run may have got further and saved its best policy there.
-    """
-    num_whole = 1
-    for path in reversed(list_checkpoints(directory)):
-        if path == saved:
-            continue
-        if num_whole >= keep:
-            _remove(path)
-        elif _is_whole(path):
-            num_whole += 1
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        sealed.verify(path, (TENSORS, STATE))
-    except (OSError, sealed.DamagedError, sealed.UnknownFormatError):
-        return False
-    return True
-
-
-def _remove(path: Path) -> None:
-    """Takes the name away first, so that no reader sees half a checkpoint."""
-    outgoing = path.with_name(f"{OUTGOING}{uuid.uuid4().hex}")
-    try:
-        path.rename(outgoing)
-    except OSError as error:
-        log.warning("Could not remove the old checkpoint %s: %s", path, error)
-    else:
-        shutil.rmtree(outgoing, ignore_errors=True)
 
 
 def _put_aside(path: Path) -> Path:

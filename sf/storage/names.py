@@ -21,6 +21,17 @@ def newest_in(directory: Path) -> Path | None:
     return max(found)[2] if found else None
 
 
+def list_checkpoints(directory: Path) -> list[Path]:
+    """Everything named like a checkpoint, oldest version first, not verified; links and other names do not count."""
+    found = []
+    if directory.is_dir():
+        for path in directory.iterdir():
+            match = NAME.fullmatch(path.name)
+            if match and path.is_dir() and not path.is_symlink():
+                found.append((int(match[1]), int(match[2]), path))
+    return [path for _, _, path in sorted(found)]
+
+
 INCOMING_FILM = ".incoming.mp4"
 """A film that is being made, in the directory of films."""
 

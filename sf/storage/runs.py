@@ -64,8 +64,9 @@ def remove(run: Run) -> bool:
 
 def prune(run: Run) -> int | None:
     """Removes all checkpoints but the newest whole one and the best one; returns the bytes, None for a run in use."""
-    from sf.storage.checkpoint import MILESTONES, remove_all, remove_older
+    from sf.storage.checkpoint import MILESTONES
     from sf.storage.leftovers import collect_leftovers
+    from sf.storage.removal import remove_all, remove_older
 
     with _locked(run.path) as is_ours:
         if not is_ours:

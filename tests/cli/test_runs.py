@@ -15,8 +15,8 @@ import torch
 
 from sf.cli.runs import in_bytes, in_time, main
 from sf.storage import checkpoint
-from sf.storage.checkpoint import list_checkpoints
 from sf.storage.experiment import MARKER
+from sf.storage.names import list_checkpoints
 from sf.storage.runs import runs_in
 
 VERSIONS = (100, 200, 300)

@@ -13,8 +13,9 @@ import torch
 
 from sf.errors import CheckpointError, ExperimentError
 from sf.storage import checkpoint, sealed
-from sf.storage.checkpoint import list_checkpoints, load, load_newest, save
+from sf.storage.checkpoint import load, load_newest, save
 from sf.storage.experiment import Experiment
+from sf.storage.names import list_checkpoints
 from tests.helpers.checkpoints import DATA, flip_bit, save_some, snapshot, tensors_of, version_of
 
 

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from sf.errors import CheckpointError, ExitCode
-from sf.storage.checkpoint import list_checkpoints, load, save
+from sf.storage.checkpoint import load, save
+from sf.storage.names import list_checkpoints
 from tests.helpers.checkpoints import save_some, snapshot, tensors_of, version_of
 
 

@@ -28,6 +28,7 @@ from sf.errors import CheckpointError, ConfigError, ExperimentError
 from sf.evaluator.summary import ReturnSummary
 from sf.storage import checkpoint, sealed
 from sf.storage.experiment import MARKER, errors_told
+from sf.storage.names import list_checkpoints
 from sf.storage.objects import json_object
 from sf.tools.report.runs import RunFiles
 from sf.tools.report.summary import checked
@@ -178,10 +179,10 @@ def _read(folder: Path) -> tuple[dict[str, Any], Config]:
 
 def _move_checkpoints(source: Path, target: Path) -> None:
     """All checkpoints of a policy, each compared with its manifest; there has to be one to go on from."""
-    if not checkpoint.list_checkpoints(source):
+    if not list_checkpoints(source):
         raise sealed.DamagedError(f"{source.name} has no checkpoint")
     for place in ("", checkpoint.BEST):
-        for path in checkpoint.list_checkpoints(source / place):
+        for path in list_checkpoints(source / place):
             try:
                 checkpoint.load(path)
             except CheckpointError as error:

@@ -22,6 +22,7 @@ from sf.evaluator import film
 from sf.evaluator.summary import ReturnSummary
 from sf.policy import TimeStep
 from sf.storage import checkpoint, sealed
+from sf.storage.names import list_checkpoints
 from sf.tools.hub.card import _table
 from sf.tools.hub.folder import PublishedScores, _move_checkpoints, expect_published, install, read_run
 from tests.helpers.commands import Finished, run
@@ -107,7 +108,7 @@ def test_a_pulled_run_plays_the_same_scores_and_trains_on(trained: Path, hub: Hu
     actions = [sf.load_policy(path).action(step, seed=3).action for path in (trained / "train_dir/pole", experiment)]
     assert torch.equal(*actions)
 
-    (before,) = checkpoint.list_checkpoints(experiment / "checkpoint_p0")
+    (before,) = list_checkpoints(experiment / "checkpoint_p0")
     resumed = run(tmp_path, *NEAR, "--train_for_env_steps=14000")
     assert f"Resumed from {before}" in resumed.out
     assert resumed.code == 0
@@ -185,7 +186,7 @@ def test_a_pull_takes_no_file_that_it_does_not_know(written: Path, hub: Hub, tmp
 def test_with_best_the_latest_checkpoint_is_there_to_go_on_from(trained: Path, tmp_path: Path) -> None:
     experiment = tmp_path / "train_dir" / "pole"
     shutil.copytree(trained / "train_dir" / "pole", experiment)
-    (newest,) = checkpoint.list_checkpoints(experiment / "checkpoint_p0")[-1:]
+    (newest,) = list_checkpoints(experiment / "checkpoint_p0")[-1:]
     saved = checkpoint.load(newest)
     data = saved.data | {"reward": 1e9}
     best = checkpoint.save(experiment / "checkpoint_p0" / "best", 5, 40, saved.tensors, data, keep=1)
@@ -197,8 +198,8 @@ def test_with_best_the_latest_checkpoint_is_there_to_go_on_from(trained: Path, t
     assert 'sf.load_policy("train_dir/pole", "best")' in text
     install(tmp_path / "out", tmp_path / "pulled", "me/pole")
     own = tmp_path / "pulled" / "checkpoint_p0"
-    assert [path.name for path in checkpoint.list_checkpoints(own)] == [newest.name]
-    assert [path.name for path in checkpoint.list_checkpoints(own / "best")] == [best.name]
+    assert [path.name for path in list_checkpoints(own)] == [newest.name]
+    assert [path.name for path in list_checkpoints(own / "best")] == [best.name]
     sf.load_policy(tmp_path / "pulled", "best")
 
 
@@ -280,7 +281,7 @@ def test_modules_are_named_by_the_user_in_a_push_and_after_a_pull(written: Path,
     env, experiment = "tests.environments.toys:Toy-v0", tmp_path / "train_dir" / "pole"
     experiment.parent.mkdir()
     install(shutil.copytree(written, tmp_path / "copy"), experiment, "me/pole")
-    (path,) = checkpoint.list_checkpoints(experiment / "checkpoint_p0")
+    (path,) = list_checkpoints(experiment / "checkpoint_p0")
     saved = checkpoint.load(path)
     data = json.loads(json.dumps(saved.data))
     data["config"]["run"]["env"] = env
@@ -324,7 +325,7 @@ def reseal(folder: Path, **changes: Any) -> None:
 
 
 def checkpoint_in(folder: Path) -> Path:
-    (path,) = checkpoint.list_checkpoints(folder / "checkpoint_p0")
+    (path,) = list_checkpoints(folder / "checkpoint_p0")
     return path
 
 
@@ -458,7 +459,7 @@ def test_all_checkpoints_of_a_policy_move(tmp_path: Path) -> None:
     source.mkdir()
     for version in (1, 2):
         checkpoint.save(source, version, 10 * version, {"x": torch.ones(3)}, {"reward": 1.0})
-    names = [path.name for path in checkpoint.list_checkpoints(source)]
+    names = [path.name for path in list_checkpoints(source)]
     _move_checkpoints(source, target)
     assert len(names) == 2
-    assert [path.name for path in checkpoint.list_checkpoints(target)] == names
+    assert [path.name for path in list_checkpoints(target)] == names
