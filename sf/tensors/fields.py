@@ -1,4 +1,4 @@
-"""Trajectories on a device: the fields of the table of `sf.shared.slots` that need not be on the host."""
+"""Trajectories on a device: the fields of the table of `sf.shared.slot_fields` that need not be on the host."""
 
 from __future__ import annotations
 
@@ -35,3 +35,8 @@ class TensorFields:
         topology = self._topology
         array = field.in_memory(topology.num_slots, topology.rollout, topology.rows)
         return torch.full(array.shape, array.fill, dtype=getattr(torch, field.dtype), device=device)
+
+
+def shapes_of(rooms: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """By name, to compare."""
+    return {name: (room.shape, room.dtype) for name, room in rooms.items()}

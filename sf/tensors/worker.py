@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,22 +25,21 @@ from sf.envs.blame import blamed_on
 from sf.envs.generators import seed_globals
 from sf.errors import EnvError
 from sf.machine.cores import Compute
-from sf.nets.actor_critic import ActorCritic
-from sf.nets.device import from_host, note_memory, pin, use_device
-from sf.nets.fast.recorded import Recording, random_rows, recorded, recorder_for
-from sf.policy import PolicyStep
+from sf.nets.device import use_device
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.episodes import EpisodeRing
 from sf.shared.fields import Axes
 from sf.shared.progress import Phase
 from sf.shared.records import REPORTED_COPIES, inference_record, rollout_record
-from sf.shared.slot_fields import HAS_LAST_OBSERVATION, LAST_OBSERVATIONS, OBSERVATIONS, below, fields_from_heads
+from sf.shared.slot_fields import HAS_LAST_OBSERVATION, LAST_OBSERVATIONS, OBSERVATIONS, below
 from sf.shared.slots import SlotState
-from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.shared.weights import PublishedWeights
 from sf.tensors.actions import tensor_converter
+from sf.tensors.actor import TensorActor
 from sf.tensors.checks import Categories, as_leaf, expect_choices, expect_finite
 from sf.tensors.episodes import TrajectoryEpisodes
+from sf.tensors.fields import shapes_of
 from sf.tensors.finals import TrajectoryFinals
 from sf.tensors.metrics import TrajectoryMetrics
 from sf.tensors.simulator import make_simulator, queue_of_its_own
@@ -92,7 +91,6 @@ class TensorWorker:
         self._observations = below(OBSERVATIONS, self._fields)
         self._info, self._config = context.info, config.rollout
         self._leaves, self._categories = context.info.observations, Categories(context.info, self.device)
-        self._weights, self._version = weights, NOTHING_PUBLISHED
 
         sequence = np.random.SeedSequence([context.sampling_seed, 0, incarnation])
         self._seed = int(sequence.generate_state(1)[0] % 2**31)
@@ -102,19 +100,9 @@ class TensorWorker:
         self._tensors, self._env_id = self._many.tensors, self._info.env_id
         self._to_env = tensor_converter(self._many.single_action_space, config.rollout.action_bounds, self.device)
 
-        self.network = ActorCritic(context.info, config.model, self.device, config.run.bf16).requires_grad_(False)
-        self.network.answer_heads(fields_from_heads(context.arena))
-        self._take_weights = from_host(self.network.flat)
         word = int(np.random.SeedSequence([context.sampling_seed, incarnation, ACTIONS]).generate_state(1)[0])
-        self._generator = torch.Generator(self.device).manual_seed(word)
-        self._seen = {key: torch.empty_like(room[0, 0]) for key, room in self._observations.items()}
-        """Place of what the policy sees."""
-        self._memory = torch.zeros(self._rows, self.network.state_size, device=self.device)
-        """Recurrent state before the next step."""
-        self._noise = random_rows(self.network, self._rows)
-        self._noises = self._noise.expand(self._rollout + 1, *self._noise.shape)
-        """[T+1, rows, n] those of the present trajectory."""
-        self._act: Recording[PolicyStep] | None = None
+        self._actor = TensorActor(context, config, weights, self._acting, self.device, self._observations, word)
+        self.network, self._memory = self._actor.network, self._actor.memory
         self._queue = queue_of_its_own(self.device) if overlaps else contextlib.nullcontext
 
         self._episodes = TrajectoryEpisodes(self._rows, self.device)
@@ -137,7 +125,7 @@ class TensorWorker:
         """
         self._acting.lap("wait")
         with torch.no_grad(), self._queue():
-            has_weights = self._version != NOTHING_PUBLISHED or self._refresh_weights()
+            has_weights = self._actor.has_weights or self._actor.refresh_weights()
             last = self._rollout
             if not has_weights or self._slot is None:
                 if not has_weights or not self._begin():
@@ -169,20 +157,22 @@ class TensorWorker:
         if simulator is None:
             return None
         ended = None if self._last_ended is None else self._last_ended.tolist()
-        return {name: getattr(self, f"_{name}") for name in PLAIN} | {
-            "device": self.device.type,
-            "simulator": simulator,
-            "simulator_device": str(self._tensors.device),
-            "fields": self._fields,
-            "memory": self._memory,
-            "memories": self._memories,
-            "noises": self._noises,
-            "finals": self._finals.state(),
-            "random": self._generator.get_state(),
-            "last_ended": ended,
-            "episodes": self._episodes.state(),
-            "metrics": self._metrics.state(),
-        }
+        return (
+            {name: getattr(self, f"_{name}") for name in PLAIN}
+            | self._actor.state()
+            | {
+                "device": self.device.type,
+                "simulator": simulator,
+                "simulator_device": str(self._tensors.device),
+                "fields": self._fields,
+                "memory": self._memory,
+                "memories": self._memories,
+                "finals": self._finals.state(),
+                "last_ended": ended,
+                "episodes": self._episodes.state(),
+                "metrics": self._metrics.state(),
+            }
+        )
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken; shared memory is as it was then.
@@ -191,7 +181,7 @@ class TensorWorker:
             EnvError: it was taken on another kind of device or with other trajectories, or the simulator refuses it.
         """
         fields = state["fields"]
-        if state["device"] != self.device.type or _shapes(fields) != _shapes(self._fields):
+        if state["device"] != self.device.type or shapes_of(fields) != shapes_of(self._fields):
             raise EnvError(f"{self._env_id} was on another device before, or had trajectories of another shape.")
         self._tensors.load_state(state["simulator"], torch.device(state["simulator_device"]))
         for name, room in fields.items():
@@ -200,9 +190,8 @@ class TensorWorker:
             setattr(self, f"_{name}", state[name])
         self._memory.copy_(state["memory"])
         self._memories.copy_(state["memories"])
-        self._noises = state["noises"].to(self.device)
         self._finals.load_state(state["finals"], self.device)
-        self._generator.set_state(state["random"])
+        self._actor.load_state(state)
         self._last_ended = None if state["last_ended"] is None else np.array(state["last_ended"], bool)
         self._episodes.load_state(state["episodes"])
         self._metrics.load_state(state["metrics"])
@@ -211,11 +200,11 @@ class TensorWorker:
         """Begins a trajectory with the observation that the last one ended on."""
         slots, own = self._slots, self._slots.topology.slots_of_group(0)
         slot = own[self._num_filled % len(own)]
-        if slots.state(slot) is not SlotState.FREE or not slots.may_begin(0) or not self._refresh_weights():
+        if slots.state(slot) is not SlotState.FREE or not slots.may_begin(0) or not self._actor.refresh_weights():
             return False
         slots.start_filling(slot)
         slots.policy_id[slot] = 0
-        slots.policy_version[slot] = self._version
+        slots.policy_version[slot] = self._actor.version
         if self._last_slot is None:
             self.record.progress.enter(Phase.RESET)
             with blamed_on(self._env_id, "reset"):
@@ -228,32 +217,15 @@ class TensorWorker:
                 room[slot, 0].copy_(room[self._last_slot, self._rollout])
             slots.is_new[slot] = self._last_ended
         self._fields["initial_memory"][slot].copy_(self._memory)
-        noise = self.network.distribution.noise(self._noises.shape[0] * self._rows, self._generator, self.device)
-        self._noises = noise.view(self._noises.shape)
+        self._actor.draw_noises()
         self._slot, self._t = slot, 0
         self.record.begin_steps()
         self.record.lap("write")
         return True
 
-    def _refresh_weights(self) -> bool:
-        """Takes newer weights if there are any; False while there are none at all."""
-        if self._weights.version == NOTHING_PUBLISHED:
-            return False
-        if self._weights.version != self._version:
-            started = time.perf_counter()
-            if self._version == NOTHING_PUBLISHED:
-                pin(self._weights, self.device)
-            self._version = self._weights.read(self._take_weights)
-            self._acting["refresh_seconds"] += time.perf_counter() - started
-            self._acting["refreshes"] += 1
-            self._acting["weights_version"] = self._version
-            note_memory(self.device, self._acting)
-            self._acting.lap("weights")
-        return True
-
     def _advance(self, slot: int, t: int) -> None:
         """One step of every copy."""
-        answer, fields = self._answer(slot, t), self._fields
+        answer, fields = self._actor.answer(slot, t), self._fields
         fields["actions"][slot, t].copy_(answer.action)
         fields["log_probs"][slot, t].copy_(answer.info.log_probability)
         fields["values"][slot, t].copy_(answer.info.value_prediction)
@@ -280,18 +252,6 @@ class TensorWorker:
         self._acting["samples"] += self._rows
         self.record.lap("write")
 
-    def _answer(self, slot: int, t: int) -> PolicyStep:
-        """What the policy says of the observations of a step; good until the next answer."""
-        for key, place in self._seen.items():
-            place.copy_(self._observations[key][slot, t])
-        self._noise.copy_(self._noises[t])
-        if self._act is None:
-            network, places = self.network, (self._seen, self._memory, self._noise)
-            self._act = recorded(lambda: network.act_with(*places), recorder_for(network))
-        self._acting["forwards"] += 1
-        self._acting["requests"] += 1
-        return self._act()
-
     def _write(self, slot: int, t: int, observations: Any) -> None:
         for key, leaf in self._leaves.items():
             there = self._observations[key][slot, t]
@@ -300,7 +260,7 @@ class TensorWorker:
 
     def _finish(self, slot: int) -> None:
         """Values the last observation, closes the books of the trajectory and hands it to the learner."""
-        last = self._answer(slot, self._rollout).info
+        last = self._actor.answer(slot, self._rollout).info
         self._fields["values"][slot, self._rollout].copy_(last.value_prediction)
         for name, head in last.heads.items():
             if self._slots.fields[name].axes is Axes.STEPS_AND_LAST:
@@ -322,7 +282,9 @@ class TensorWorker:
                     fields[f"{LAST_OBSERVATIONS}{key}"][steps, rows] = final
                 self._slots[HAS_LAST_OBSERVATION][slot][steps.cpu().numpy(), rows.cpu().numpy()] = True
         self._categories.expect_none_outside()
-        self._note_episodes(*self._episodes.ended(rewards, over, self._metrics.take()))
+        found, names = self._episodes.ended(rewards, over, self._metrics.take())
+        self._ring.append_many(0, found[found[:, 0] < REPORTED_COPIES], names)  # all count, and these are reported
+        self.record["episodes"] += len(found)
         if self._config.reward_scale != 1 or self._config.reward_clip is not None:
             self._shape(rewards)
         self._last_ended = over[-1].cpu().numpy()  # waits for the device, so that the learner may read the slot
@@ -331,17 +293,8 @@ class TensorWorker:
         self._last_slot, self._slot = slot, None
         self.record.lap("write")
 
-    def _note_episodes(self, found: Array, names: list[str]) -> None:
-        """Episodes, [n, 3 + metrics]; all count, and those of the first copies are reported."""
-        self._ring.append_many(0, found[found[:, 0] < REPORTED_COPIES], names)
-        self.record["episodes"] += len(found)
-
     def _shape(self, rewards: Tensor) -> None:
         rewards *= self._config.reward_scale
         if (limit := self._config.reward_clip) is not None:
             self.record["clipped"] += int((rewards.abs() > limit).sum())
             rewards.clamp_(-limit, limit)
-
-
-def _shapes(rooms: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    return {name: (room.shape, room.dtype) for name, room in rooms.items()}
