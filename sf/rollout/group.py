@@ -9,27 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sf.config import Config
-from sf.config.pbt_space import env_arguments
 from sf.envs.agents_stepping import AgentsBatch
 from sf.envs.history import History
 from sf.envs.scores import Scores
 from sf.envs.single_stepping import SingleAgentBatch
 from sf.envs.stepping import Ended, EnvBatch
 from sf.errors import EnvError
-from sf.rollout.env_arguments import WithArguments, with_arguments
+from sf.rollout.dealing import DealtPolicies
 from sf.rollout.finite import FiniteCheck, named
-from sf.rollout.mapping import Mapping
 from sf.rollout.matches import Matches
 from sf.rollout.scripted import ScriptedAgents
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
-from sf.shared.env_arguments import ENV_ARGUMENTS
 from sf.shared.episodes import Episode
 from sf.shared.matches import Match
 from sf.shared.records import Record
@@ -79,24 +75,14 @@ class Group:
         self.t = 0
         self.slots_filled = int(self.slots.filled[self.own_slots].sum())
         self.ended, self.has_fillers = False, True  # as long as those of a predecessor are there
-        self.policies = np.zeros(topology.rows, np.int64)
-        self.mapping = Mapping(config.mapping, self.num_policies, context.info, config.self_play.self_play_mirror)
+        self.dealt = DealtPolicies(config, context, envs, random)
+        self.policies = self.dealt.policies
         self.scripts: ScriptedAgents | None = None
         if scripted := config.run.scripted:
             self.scripts = ScriptedAgents(scripted, context.info, self.config.action_bounds, self.slots)
         self.matches: Matches | None = None
         if config.self_play.self_play:
             self.matches = Matches(self.slots, topology.rows, topology.agents_per_env, listeners.on_match)
-        self.episodes = [0] * (topology.rows // topology.agents_per_env)
-        """Episodes that each environment has begun."""
-        self.with_arguments: list[WithArguments] = []
-        """The environments, where their arguments follow the policies."""
-        if names := env_arguments(config):
-            assert isinstance(envs, SingleAgentBatch)
-            envs.history = None  # a game goes on under values that are gone
-            self.with_arguments = with_arguments(envs.envs, names, context.arena[ENV_ARGUMENTS])
-            for env, one in enumerate(self.with_arguments):
-                one.deal = partial(self._deal, env)
         self.scores = Scores(topology.rows)
         self._take_step = self._first_step
 
@@ -153,7 +139,7 @@ class Group:
         self.record.lap("write")
         self.envs.reset(self._observations(slot, 0))
         self.record.lap("step")
-        self._draw_policies(range(0, len(self.policies), self.agents_per_env))
+        self.dealt.draw(range(0, len(self.policies), self.agents_per_env))
 
     def _keep_memory(self, slot: int, ended: Array) -> None:
         """The trajectory remembers where it began, so that the learner can go through it again."""
@@ -245,22 +231,7 @@ class Group:
                 self.on_episode(Episode(int(self.policies[row]), *score, row=self.first_row + row))
                 self.record["episodes"] += 1
         if self.num_policies > 1:
-            self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended if end.is_last}))
-
-    def _draw_policies(self, first_rows: Sequence[int]) -> None:
-        """Deals the policies to the agents of each environment that starts an episode."""
-        if self.num_policies == 1:
-            return
-        for first in first_rows:
-            env = first // self.agents_per_env
-            dealt = self.with_arguments[env].dealt if self.with_arguments else self._deal(env)
-            self.policies[first : first + self.agents_per_env] = dealt
-
-    def _deal(self, env: int) -> Array:
-        """The policies of the next episode of an environment."""
-        dealt = self.mapping.deal(self.episodes[env], self.random)
-        self.episodes[env] += 1
-        return dealt
+            self.dealt.draw(sorted({end.row - end.row % self.agents_per_env for end in ended if end.is_last}))
 
     def _observations(self, slot: int, t: int) -> dict[str, Array]:
         return {key: array[slot, t] for key, array in self.slots.observations.items()}
@@ -277,7 +248,7 @@ class Group:
             self.slots.truncated[slot, t - 1, agents] = False
             self.slots.has_final_observation[self.index, agents] = False
             self.scores.forget(range(agents.start, agents.stop))
-            self._draw_policies([agents.start])
+            self.dealt.draw([agents.start])
 
     def state(self) -> dict[str, Any] | None:
         """Everything that is not in shared memory, in plain JSON types; None if there is no history of it."""
@@ -286,7 +257,7 @@ class Group:
             return None
         own = {name: getattr(self, name) for name in ("slot", "last_slot", "t", "slots_filled", "ended")}
         random = self.random.bit_generator.state
-        dealt = {"policies": self.policies.tolist(), "episodes": self.episodes}
+        dealt = {"policies": self.policies.tolist(), "episodes": self.dealt.episodes}
         return own | dealt | {"random": random, "scores": self.scores.state(), "history": history.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -298,8 +269,8 @@ class Group:
         for name in ("slot", "last_slot", "t", "slots_filled", "ended"):
             setattr(self, name, state[name])
         self.random.bit_generator.state = state["random"]
-        self.policies = np.array(state["policies"], np.int64)
-        self.episodes = state.get("episodes", self.episodes)  # not there in runs that 0.2.0 has begun
+        self.policies[:] = state["policies"]
+        self.dealt.episodes = state.get("episodes", self.dealt.episodes)  # not there in runs that 0.2.0 has begun
         self.scores.load_state(state["scores"])
         if self.agents_per_env > 1:
             self.slots.fillers[self.index] = 0  # 0.2.0 counted agents that had ended
