@@ -7,6 +7,7 @@ takes 60 ms. It begins with a number that the host draws, so a run that goes on 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -14,9 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sf.config import LearnerConfig
 from sf.learner.peers import ALONE, Peers
 from sf.nets.device import CPU
 from sf.shared.arena import Array
+
+log = logging.getLogger(__name__)
 
 
 class Ages(NamedTuple):
@@ -235,3 +239,32 @@ def _moved(parts: list[MinibatchRows], device: torch.device) -> list[MinibatchRo
     return [
         replace(part, trained=moved(part.trained), columns=moved(part.columns), kept=moved(part.kept)) for part in parts
     ]
+
+
+def log_skipped(selection: Selection, labels: Tensor, config: LearnerConfig, version: int, void_before: int) -> None:
+    """Says why nothing of a dataset trains, unless that is as it should be.
+
+    Args:
+        selection: of the dataset.
+        labels: [T, B] versions that acted.
+        config: of the learner.
+        version: of its policy.
+        void_before: transitions of versions before this one are of another policy.
+    """
+    if void_before and selection.num_own == selection.num_left_out:
+        return  # as it should be for a while after a takeover
+    if selection.num_own == selection.num_left_out:
+        why = "other policies chose all of them"
+        if selection.num_left_out:
+            why = f"all of them are too old for bound_policy_lag={config.bound_policy_lag}"
+        log.warning("Skipped a dataset of %d transitions: %s.", selection.num_total, why)
+        return
+    log.error(
+        "Skipped a dataset: all %d transitions are max_policy_lag=%d or more optimizer steps old (version %d, "
+        "newest transition %d). Do published weights reach the inference workers? Otherwise raise "
+        "--max_policy_lag.",
+        selection.num_own - selection.num_left_out,
+        config.max_policy_lag,
+        version,
+        max(labels.flatten().tolist(), default=-1),
+    )

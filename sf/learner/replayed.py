@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig, ReplayConfig, limit_of_drawn_lag
-from sf.errors import ResourceError
+from sf.errors import ConfigError, ResourceError
+from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
-from sf.learner.dealing import Minibatch
+from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource
 from sf.learner.minibatches import Ages, Selection
+from sf.learner.peers import Peers
 from sf.machine.memory import available_memory
 from sf.policy import ActorCritic, Sequences
 from sf.replay import NothingToDraw, ReplayBuffer, StalenessAwareSampler, TensorStorage
@@ -216,3 +218,44 @@ def _moved(column: Any, device: torch.device) -> Any:
     if isinstance(column, Mapping):
         return {name: _moved(part, device) for name, part in column.items()}
     return column.to(device)
+
+
+def minibatches_of(
+    algorithm: Algorithm,
+    policy: ActorCritic,
+    config: LearnerConfig,
+    replay: ReplayConfig,
+    version: Callable[[], int],
+    peers: Peers,
+) -> MinibatchSource:
+    """The minibatches of an update: those of the newest dataset, or drawn from a buffer.
+
+    Args:
+        algorithm: learns from them.
+        policy: under training.
+        config: how many minibatches there are.
+        replay: whether transitions are kept and drawn again.
+        version: the present version of the policy.
+        peers: the other learners of the policy.
+
+    Raises:
+        ConfigError: the algorithm is not for such minibatches.
+    """
+    if replay.replay == "uniform":
+        raise ConfigError(
+            [
+                f"algorithm={type(algorithm).__name__} learns from batches by a loss, but replay=uniform is "
+                "for algorithms that learn off-policy. Use --replay=none or --replay=staleness."
+            ]
+        )
+    if replay.replay == "none":
+        return DealtMinibatches(policy, config, version, peers)
+    if algorithm.prepares_each_epoch:
+        raise ConfigError(
+            [
+                f"algorithm={type(algorithm).__name__} prepares the newest batch before each epoch "
+                f"(prepares_each_epoch), but with replay={replay.replay} minibatches come from older ones as well. "
+                "Leave it out, or use --replay=none."
+            ]
+        )
+    return ReplayedMinibatches(policy, config, replay, version)

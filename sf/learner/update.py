@@ -10,7 +10,6 @@ Where a policy has several learners, a batch is this learner's share of the data
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator
 
@@ -18,27 +17,27 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig, ReplayConfig
-from sf.errors import ConfigError, InternalError
+from sf.errors import InternalError
 from sf.learner import metrics
 from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
-from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
+from sf.learner.dealing import Minibatch, taken
+from sf.learner.distance import effective_share, mean_divergence
 from sf.learner.graphed import as_written, graphed
-from sf.learner.losses import divergences, effective_sample_size, normalize_advantages
-from sf.learner.minibatches import Selection, ages_of_all
+from sf.learner.losses import normalize_advantages
+from sf.learner.minibatches import Selection, ages_of_all, log_skipped
 from sf.learner.peers import ALONE, Peers
 from sf.learner.ppo import PPO
 from sf.learner.propagation import propagation_through
-from sf.learner.replayed import ReplayedMinibatches
+from sf.learner.replayed import minibatches_of
 from sf.learner.small_steps import is_small, small_steps
 from sf.learner.trained_network import NonFiniteLoss, networks_beside
 from sf.learner.training import StepReport, Training
 from sf.learner.trial import loss_terms_of
+from sf.learner.update_summary import UpdateSummary
 from sf.policy import ActorCritic, Evaluation
 from sf.shared.arena import Array
-
-log = logging.getLogger(__name__)
 
 RATIO_TOLERANCE = 1e-5
 """Tolerance of row C36; actions of very many columns may be off by the rounding of their log-probability."""
@@ -75,30 +74,9 @@ class Update(Training):
         self._loss_terms = loss_terms_of(self.algorithm, policy)
         self._network = graphed(propagation_through(policy, self.algorithm), policy, self.algorithm)
         self._way_back, self._small = self._network, small_steps(config)
-        if replay.replay == "uniform":
-            raise ConfigError(
-                [
-                    f"algorithm={type(self.algorithm).__name__} learns from batches by a loss, but replay=uniform is "
-                    "for algorithms that learn off-policy. Use --replay=none or --replay=staleness."
-                ]
-            )
         self.replays = replay.replay != "none"
-        if self.replays and self.algorithm.prepares_each_epoch:
-            raise ConfigError(
-                [
-                    f"algorithm={type(self.algorithm).__name__} prepares the newest batch before each epoch "
-                    f"(prepares_each_epoch), but with replay={replay.replay} minibatches come from older ones as well. "
-                    "Leave it out, or use --replay=none."
-                ]
-            )
-        self._minibatches: MinibatchSource = (
-            ReplayedMinibatches(policy, config, replay, lambda: self.version)
-            if self.replays
-            else DealtMinibatches(policy, config, lambda: self.version, peers)
-        )
-        self._summary = metrics.Summary(self._loss_terms)
-        self._newest: metrics.TakenStep | None = None
-        """The newest step, as long as the summary has nothing of it."""
+        self._minibatches = minibatches_of(self.algorithm, policy, config, replay, lambda: self.version, peers)
+        self._summary = self._empty_summary()
 
     def reconfigure(self, config: LearnerConfig) -> None:
         """See `Training.reconfigure`; recordings hold the numbers of before, so new ones are made."""
@@ -113,7 +91,7 @@ class Update(Training):
         at its last step do not count for the lag either. The learning rate is multiplied by the share of the others. A
         dataset with nothing to train on is skipped. No statistics take in a dataset of which a step was skipped.
         """
-        self._summary, self._newest = metrics.Summary(self._loss_terms), None
+        self._summary = self._empty_summary()
         first_version, skipped_before = self.version, self.num_skipped
         ages = first_version - batch.policy_version
         selection = Selection(
@@ -121,7 +99,7 @@ class Update(Training):
         )
         self.num_left_out += selection.num_left_out
         if selection.num_trained == 0:
-            self._log_skipped(selection, batch.policy_version)
+            log_skipped(selection, batch.policy_version, self.config, self.version, self.void_before)
             if self.reward_scaling is not None:
                 self.reward_scaling.pass_over(batch)
             return
@@ -151,7 +129,7 @@ class Update(Training):
                 ends = minibatch.ends_epoch and (has_moved_far or epoch == self.config.epochs - 1)
                 is_last = ends or minibatch.exhausts
                 if is_last:
-                    self._summarize_newest()  # before the statistics change
+                    self._summary.add_newest()  # before the statistics change
                 if is_last and self.num_skipped == skipped_before:
                     trained = taken(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
@@ -166,11 +144,11 @@ class Update(Training):
             yield from self._further_steps(trained, selection.trained_rows, batch.policy_version.flatten(), lags)
         self._count(lags)
         if self.want_summary and lags:
-            self._summarize_data(report, selection)
+            self._summary.add_dataset(report, selection, self.num_skipped, self.optimizer.exp_avg_sq)
         if self.reward_scaling is not None and self.num_skipped > skipped_before:
             self.reward_scaling.forget()
         if self.version == first_version:
-            self._summary = metrics.Summary(self._loss_terms)  # without a step there is nothing to tell
+            self._summary = self._empty_summary()  # without a step there is nothing to tell
 
     def _further_steps(
         self, trained: Transitions, rows: Tensor | None, versions: Tensor, lags: list[Array]
@@ -203,33 +181,12 @@ class Update(Training):
         sources = (0.0, 0.0) if self.replays else (selection.lag_while_acting, self.version - 1.0 - first_version)
         return StepReport(self.version, *minibatch.lags, *sources)
 
-    @torch.no_grad()
-    def _summarize_newest(self) -> None:
-        """The numbers of the newest step, of which this learner may have no share."""
-        step, self._newest = self._newest, None
-        if step is None:
-            return
-        evaluation, rows, summary = step.evaluation, step.rows, self._summary
-        summary.add_numbers({"grad_norm": step.grad_norm, "lr": step.lr, "actual_lr": step.actual_lr})
-        if self.replays:
-            summary.add(metrics.replay_facts(evaluation, rows, step.lags))
-        if not len(rows):
-            return
-        losses = step.losses or self.algorithm.loss(evaluation, step.normalized)
-        for scalars in (
-            losses.scalars(),
-            metrics.policy_change(evaluation, rows, self.algorithm),
-            metrics.value_change(evaluation, rows, self.policy),
-            metrics.deviation(evaluation, self.policy),
-        ):
-            summary.add_share(scalars, len(rows))
+    def _empty_summary(self) -> UpdateSummary:
+        return UpdateSummary(self.policy, self.algorithm, self._loss_terms, self.replays)
 
-    @torch.no_grad()
-    def _note_for_summary(self, step: metrics.TakenStep, each_lag: Array) -> None:
-        self._newest = step
-        if len(step.rows):
-            clipped = self.algorithm.clipped(step.evaluation, step.rows)
-            self._summary.by_lag.add(each_lag, step.evaluation.log_probs - step.rows.behavior_log_probs, clipped)
+    def summary(self) -> dict[str, float]:
+        """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
+        return self._summary.read(self.peers)
 
     @property
     def _oldest(self) -> int | None:
@@ -244,11 +201,6 @@ class Update(Training):
             bounds.append(self.version - self.void_before)
         return min(bounds, default=None)
 
-    def summary(self) -> dict[str, float]:
-        """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
-        self._summarize_newest()
-        return self._summary.read(self.peers)
-
     def _evaluate(self, minibatch: Minibatch) -> tuple[Evaluation, Transitions]:
         """The transitions that train, and their evaluation by the present policy."""
         rows = minibatch.transitions
@@ -262,13 +214,7 @@ class Update(Training):
             return evaluation, rows
         return evaluation.take(minibatch.kept), rows.take(minibatch.kept)
 
-    def _step(
-        self,
-        evaluation: Evaluation,
-        rows: Transitions,
-        lr_factor: float,
-        minibatch: Minibatch,
-    ) -> bool:
+    def _step(self, evaluation: Evaluation, rows: Transitions, lr_factor: float, minibatch: Minibatch) -> bool:
         """One optimizer step; False, and nothing has changed, where the gradient is no number.
 
         Raises:
@@ -286,7 +232,7 @@ class Update(Training):
             return False
         lr = self.lr
         if self.config.ess_lr:
-            lr_factor *= self._effective_sample_size(evaluation, rows)
+            lr_factor *= effective_share(evaluation, rows, self.peers)
         self.optimizer.step(lr * lr_factor)
         if self._numbers is not None:
             self._numbers.limit_stddev()
@@ -300,9 +246,9 @@ class Update(Training):
             step = metrics.TakenStep(
                 evaluation.detached(), rows, normalized, losses, minibatch.lags, grad_norm, lr, lr * lr_factor
             )
-            self._note_for_summary(step, minibatch.each_lag)
+            self._summary.note(step, minibatch.each_lag)
         if self._schedule.needs_divergence:
-            self._schedule.after_minibatch(self._divergence(evaluation, rows))
+            self._schedule.after_minibatch(mean_divergence(evaluation, rows, self.peers))
         return True
 
     def _leave_out(self, minibatch: Transitions) -> None:
@@ -330,26 +276,7 @@ class Update(Training):
         """Whether the policy that the minibatch saw is too far from the one that acted (row C-X3 of the details)."""
         if self.config.target_kl == 0.0:
             return False
-        return self._divergence(evaluation, minibatch).item() > self.config.target_kl
-
-    @torch.no_grad()
-    def _divergence(self, evaluation: Evaluation, minibatch: Transitions) -> Tensor:
-        """Mean estimate of the KL divergence from the policy that acted, over the shares of all learners."""
-        mean = divergences(evaluation.log_probs - minibatch.behavior_log_probs)[2].mean()
-        self.peers.mean_(mean, len(minibatch))
-        return mean
-
-    @torch.no_grad()
-    def _effective_sample_size(self, evaluation: Evaluation, minibatch: Transitions) -> float:
-        """Effective sample size of the minibatch, over the shares of all learners, from 0 to 1."""
-        log_ratios = (evaluation.log_probs - minibatch.behavior_log_probs).to(torch.float64)
-        # A factor does not change it, and without this one a single ratio could overflow.
-        shares = self.peers.gather(
-            log_ratios.max().reshape(1) if len(log_ratios) else log_ratios.new_full((1,), -math.inf)
-        )
-        ratios = (log_ratios - max(share.item() for (share,) in shares)).exp()
-        sums = self.peers.sum(len(ratios), ratios.sum().item(), ratios.square().sum().item())
-        return effective_sample_size(*sums)
+        return mean_divergence(evaluation, minibatch, self.peers).item() > self.config.target_kl
 
     @torch.no_grad()
     def _look_at_first_ratios(self, evaluation: Evaluation, minibatch: Transitions, unchanged: bool) -> None:
@@ -367,36 +294,3 @@ class Update(Training):
                 f"strict=True: at version {self.version} the policy has not changed since it acted. So all probability "
                 f"ratios should be 1, but one is off by {error:.3g}. The acting and the training network differ."
             )
-
-    def _summarize_data(self, report: StepReport, selection: Selection) -> None:
-        self._summary.add({"adam_max_second_moment": self.optimizer.exp_avg_sq.max()})
-        self._summary.add(metrics.running_statistics(self.policy))
-        self._summary.add_numbers(
-            {
-                "skipped_steps": self.num_skipped,
-                "version_diff_min": report.lag_min,
-                "version_diff_avg": report.lag_avg,
-                "version_diff_max": report.lag_max,
-                "valids_fraction": selection.num_trained / selection.num_total,
-                "same_policy_fraction": selection.num_own / selection.num_total,
-            }
-        )
-
-    def _log_skipped(self, selection: Selection, labels: Tensor) -> None:
-        if self.void_before and selection.num_own == selection.num_left_out:
-            return  # as it should be for a while after a takeover
-        if selection.num_own == selection.num_left_out:
-            why = "other policies chose all of them"
-            if selection.num_left_out:
-                why = f"all of them are too old for bound_policy_lag={self.config.bound_policy_lag}"
-            log.warning("Skipped a dataset of %d transitions: %s.", selection.num_total, why)
-            return
-        log.error(
-            "Skipped a dataset: all %d transitions are max_policy_lag=%d or more optimizer steps old (version %d, "
-            "newest transition %d). Do published weights reach the inference workers? Otherwise raise "
-            "--max_policy_lag.",
-            selection.num_own - selection.num_left_out,
-            self.config.max_policy_lag,
-            self.version,
-            max(labels.flatten().tolist(), default=-1),
-        )
