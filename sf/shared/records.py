@@ -186,3 +186,11 @@ def evaluation_record(arena: Arena) -> Record:
 def learner_record(arena: Arena, index: int) -> Record:
     """The first learner of each policy, by policy, then the second one of each."""
     return Record(arena, "learner", index, LEARNER_COUNTERS)
+
+
+def begin_learner(record: Record, frames: int, version: int) -> None:
+    """Shows where a learner begins, before its first step."""
+    record["first_env_steps"] = record["env_steps"] = frames
+    record["version"] = version
+    record["lag_min"] = record["lag_avg"] = record["lag_max"] = -1.0
+    record.publish()

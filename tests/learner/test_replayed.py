@@ -388,25 +388,24 @@ def test_a_late_rank_gives_back_the_slots_of_a_part_of_its_share(tmp_path: Path)
     lab = make_lab(tmp_path, async_rl=True, replay="staleness", rollout=8, num_envs_per_worker=8, worker_num_splits=2)
     roles = lab.build_all()
     learner, workers = roles[0], roles[1:]
-    learner.peers, learner._least = OthersWait(), 1
+    learner.peers, learner.cuts.least = OthersWait(), 1
     seen: list[int] = []
     for _ in range(3):
         step_until(workers, lambda: len(lab.slots.waiting_for(0)) > 0)
-        batch = learner._next_batch()
+        batch = learner.cuts.next(learner.source, learner.peers)
         assert batch is not None
         seen.append(batch.rewards.shape[1])
-        assert learner._is_cut_short == (seen[-1] < learner._batcher.trajectories)
+        assert learner.cuts.was_cut == (seen[-1] < learner._batcher.trajectories)
         assert isinstance(learner.source, ReleasedAtOnce)
         learner.source.release()
     assert len(seen) == 3
 
 
-def test_parts_of_late_ranks_are_counted_and_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_of_late_ranks_are_counted_and_told_once(tmp_path: Path) -> None:
     learner = make_lab(tmp_path).build("learner-0")
     told = []
     for num_ranks in (0, 1, 2, 0):
-        learner._note_cut_short(num_ranks)
-        told.append("A rank has contributed the part of its batch" in capsys.readouterr().out)
+        told.append("A rank has contributed the part of its batch" in learner.cuts.note(learner.record, num_ranks))
     assert told == [False, True, False, False]
     assert learner.record["cut_short"] == 3
 

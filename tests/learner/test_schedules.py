@@ -11,6 +11,7 @@ import torch
 
 from sf.config import LearnerConfig
 from sf.learner.schedules import learning_rate
+from sf.learner.worker import Learner
 from tests.helpers.lab import make_lab
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
@@ -28,6 +29,10 @@ def test_c4_linear_annealing(case: Any) -> None:
         assert schedule.value == pytest.approx(rate, rel=1e-9)
 
 
+def part_of_run(learner: Learner, now: float) -> float:
+    return learner.part_of_run.at(now, learner.frames, learner.peers, learner.leads)
+
+
 @pytest.mark.parametrize("num_policies", [1, 2])
 def test_c4_learner_counts_iterations(tmp_path: Path, num_policies: int) -> None:
     """500,000 steps in iterations of 4 x 128 transitions are 976; what comes after the last is like it."""
@@ -37,7 +42,7 @@ def test_c4_learner_counts_iterations(tmp_path: Path, num_policies: int) -> None
     learner = lab.build("learner")
     for update, rate in ((1, 1.0), (2, 975 / 976), (976, 1 / 976), (977, 1 / 976)):
         learner.frames = (update - 1) * 512
-        learner.update.set_progress(learner._progress(now=0.0))
+        learner.update.set_progress(part_of_run(learner, 0.0))
         assert learner.update.lr == pytest.approx(1e-3 * rate, rel=1e-9)
     learner.close()
 
@@ -47,11 +52,11 @@ def test_c4_progress_follows_the_limit_that_ends_the_run_first(tmp_path: Path) -
     flags: dict[str, Any] = {"num_envs_per_worker": 4, "rollout": 128, "lr_schedule": "linear", "learning_rate": 1e-3}
     lab = make_lab(tmp_path, train_for_env_steps=51_200, train_for_seconds=60, **flags)
     learner = lab.build("learner")
-    assert learner._progress(990.0) == 0.0, "not all roles are ready"
+    assert part_of_run(learner, 990.0) == 0.0, "not all roles are ready"
     lab.shared.began_s[0] = 1000.0
     for frames, now, left in ((0, 1000.0, 1.0), (512, 1001.2, 0.98), (25_600, 1006.0, 0.5), (26_112, 1048.0, 0.2)):
         learner.frames = frames
-        learner.update.set_progress(learner._progress(now))
+        learner.update.set_progress(part_of_run(learner, now))
         assert learner.update.lr == pytest.approx(1e-3 * left)
     learner.close()
 
@@ -60,7 +65,7 @@ def test_c4_time_alone_ends_a_schedule(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, train_for_seconds=100, lr_schedule="linear", num_envs_per_worker=4, rollout=128)
     learner = lab.build("learner")
     lab.shared.began_s[0] = 5.0
-    assert [learner._progress(now) for now in (5.0, 30.0, 105.0, 200.0)] == [0.0, 0.25, 0.999, 0.999]
+    assert [part_of_run(learner, now) for now in (5.0, 30.0, 105.0, 200.0)] == [0.0, 0.25, 0.999, 0.999]
     learner.close()
 
 

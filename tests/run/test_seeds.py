@@ -14,7 +14,7 @@ import torch
 from sf.envs import EnvSource, probe
 from sf.envs.batches import make_env_batch
 from sf.envs.stepping import Host
-from sf.learner.worker import seed_of_policy
+from sf.learner.parts import seed_of_policy
 from sf.machine.rank import ALONE, Rank
 from tests.environments.toys import Toy
 from tests.helpers.lab import make_lab, step_until
