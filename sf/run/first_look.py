@@ -24,7 +24,7 @@ from sf.processes.disposable import in_disposable_child
 from sf.run.groups import DEFAULT_NUM_ENVS
 from sf.run.look_at_many import look_at_many
 from sf.run.sizes import wants_step_time
-from sf.run.wiring import START_S
+from sf.run.specifications import START_S
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.progress import Phase, Progress, unwatched
 from sf.spaces import EnvInfo

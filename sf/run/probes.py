@@ -12,7 +12,7 @@ from sf.config.observation_groups import encoders_of
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import in_disposable_child
-from sf.run.wiring import START_S
+from sf.run.specifications import START_S
 from sf.shared.fields import StoredField
 from sf.shared.slot_fields import last_observation_fields
 from sf.spaces import EnvInfo

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sf.monitor.lag_sight import LagCounted
 from sf.monitor.time_shares import ACT, WAIT
-from sf.run.wiring import Shared, learner_name
+from sf.run.specifications import learner_name
+from sf.run.wiring import Shared
 from sf.shared.records import (
     ASKED,
     EVALUATION_ACTIVITIES,
