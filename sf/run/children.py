@@ -13,10 +13,8 @@ import signal
 import time
 from collections.abc import Sequence
 from multiprocessing import connection
-from typing import Any, get_args
 
 from sf.config import FaultConfig
-from sf.console import Console
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed, sentence
 from sf.machine.memory import MemoryKills
 from sf.processes.child import Begin, Child
@@ -25,11 +23,10 @@ from sf.processes.process import STOPPING, run_role
 from sf.processes.servers import ForkServers
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
-from sf.processes.ties import STACKS_SIGNAL
-from sf.run.place import End, Place, how_it_hangs, may_be_luck, was_killed
+from sf.run.place import Place, how_it_hangs, may_be_luck, was_killed
+from sf.run.places import Places
 from sf.run.wiring import Shared
-from sf.shared.progress import Phase, Progress, phase_of
-from sf.shared.records import evaluation_record, inference_record, learner_record
+from sf.shared.progress import Phase, Progress
 from sf.shared.role import RoleSpec
 
 STOP_GRACE_S = 20.0
@@ -48,7 +45,7 @@ STACKS_GRACE_S = 0.5
 """Time for a process that hangs to print the stacks of its threads."""
 
 
-class Processes:
+class Processes(Places):
     """All child processes of one run. Used from the main thread only: a child ends with the thread that made it."""
 
     def __init__(
@@ -66,22 +63,13 @@ class Processes:
             servers: fork them.
             begin_rollout: starts a rollout worker, in another way than they do.
         """
-        self.shared, self.faults_config, self.servers = shared, faults, servers
+        super().__init__(shared)
+        self.faults_config, self.servers = faults, servers
         self._begin_rollout = begin_rollout or servers.begin_environments
-        self.console = Console()
-        self.places: list[Place] = []
         self.memory_kills = MemoryKills()
-        self.restarts = dict.fromkeys(get_args(End), 0)
-        """How many, by the end that made them necessary."""
         self.has_news = False
         """A role rang: it has something that should not wait for the next look at the clock."""
-        self.killed: list[str] = []
-        """Names of those that ended by a signal before the run was over."""
-        self.messages: list[Any] = []
-        """For the session."""
         self.next_look_s = 0.0
-        self.has_begun = False
-        """Every role was ready once; before, a failure is told at once and not tried again."""
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Starts one process per role; they report when they are ready."""
@@ -120,44 +108,10 @@ class Processes:
             if told := self.simulators.reap():
                 self.console.line(told)
 
-    def take_messages(self) -> list[Any]:
-        """Messages of the children to the session since the last call."""
-        messages, self.messages = self.messages, []
-        return messages
-
     @property
     def simulators(self) -> Simulators | None:
         """The watch over processes that environments start; None before the start."""
         return self.servers.simulators
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every role has been built; counters mean something from then on."""
-        if not self.has_begun:
-            self.has_begun = all(place.is_ready for place in self.places)
-        return self.has_begun
-
-    def unready(self) -> str:
-        """Which roles have not been built yet, and which environment each of them is making."""
-        return ", ".join(place.what_it_makes() for place in self.places if not place.is_ready)
-
-    @property
-    def children(self) -> list[Child]:
-        """The processes that have not been reaped."""
-        return [place.child for place in self.places if place.child is not None]
-
-    def pids(self) -> dict[str, int]:
-        """Process ids by name."""
-        return {child.name: child.pid for child in self.children}
-
-    def faults(self) -> dict[str, float]:
-        """For the curves: restarts so far, and the age of the oldest sign of life in seconds."""
-        now = time.monotonic()
-        return {
-            "faults/restarts": float(sum(self.restarts.values())),
-            **{f"faults/restarts_{end}": float(number) for end, number in self.restarts.items()},
-            "faults/oldest_heartbeat": max((one.watch.age_s(now) for one in self.places if one.child), default=0.0),
-        }
 
     def _fill(self, place: Place) -> None:
         """Starts a child in this place; later, if it comes from a fork server that is not ready."""
@@ -211,12 +165,6 @@ class Processes:
         if now >= place.kill_s and place.killed_s == math.inf:
             child.kill()
             place.killed_s = now
-
-    def _show_stacks(self, hanging: Sequence[Child], why: str) -> None:
-        """Has each of them print where its threads are, on standard error."""
-        for child in hanging:
-            self.console.line(f"{child} {why}. Its stacks follow.")
-            child.send_signal(STACKS_SIGNAL)
 
     def _lose(self, place: Place) -> None:
         """A child has ended or is about to; its place is cleared, and filled again if that makes sense.
@@ -280,18 +228,6 @@ class Processes:
             raise kind(f"{cause}\n{spent}; the run cannot go on without it (--max_restarts={limit}).")
         self.console.line(f"{cause}\n{spent} and is given up; the run goes on with {left} rollout workers.")
 
-    def _work_of(self, spec: RoleSpec) -> int:
-        """The work its place has delivered: slots filled, requests answered, evaluations, or any optimizer step."""
-        if spec.kind == "rollout":
-            groups = self.shared.topology.groups_of_worker(spec.index)
-            each = self.shared.topology.slots_per_group
-            return int(self.shared.slots.filled[groups.start * each : groups.stop * each].sum())
-        if spec.kind == "inference":
-            return int(inference_record(self.shared.arena, spec.index).read()["requests"])
-        if spec.kind == "eval":
-            return int(evaluation_record(self.shared.arena).read()["evaluations"])
-        return int(learner_record(self.shared.arena, spec.index).read()["lag_max"] >= 0)  # unknown before the first one
-
     def stop(self, signals: Signals) -> list[str]:
         """Asks all to end, waits, and kills those that do not, or all at an urgent signal; returns what went wrong."""
         self.shared.run_state[0] = STOPPING
@@ -341,32 +277,6 @@ class Processes:
             elif not signals.is_urgent:
                 self.console.line(f"At the end: {sentence(late)} Nothing that was learned is lost.")
         return problems
-
-    def ended_well(self, prefix: str) -> bool:
-        """Whether no process of this role was killed; says nothing of those that never started."""
-        killed = [*self.killed, *(child.name for child in self.children if was_killed(child))]
-        return not any(name.startswith(prefix) for name in killed)
-
-    def _unfinished(self) -> str:
-        """The work that is not broken off however long it takes, as a sentence without its full stop; "" for none.
-
-        A learner that has trained may take as long for an optimizer step as during the run. Where one of them hangs,
-        the others may be waiting for it.
-        """
-        living = [(one, one.child) for one in self.places if one.child is not None and not one.child.has_ended()]
-        for place, child in living:
-            if phase_of(place.watch.word[0])[0] is Phase.SAVE:
-                return f"{child} writes its last checkpoint"
-        trained = [(one, child) for one, child in living if one.spec.kind == "learner"]
-        trained = [(one, child) for one, child in trained if self._work_of(one.spec) > one.work_before]
-        now = time.monotonic()
-        if any([place.watch.look(now) for place, _ in trained]):  # at each of them
-            return ""
-        steps = [child for place, child in trained if phase_of(place.watch.word[0])[0] is Phase.STEP]
-        return f"{steps[0]} finishes its iteration and saves then" if steps else ""
-
-    def _alive(self) -> list[Child]:
-        return [child for child in self.children if not child.has_ended()]
 
 
 def _does_without_torch(spec: RoleSpec) -> bool:
