@@ -13,35 +13,24 @@ from functools import partial
 from pathlib import Path
 
 from sf.config import Config
-from sf.console import Console
 from sf.errors import ExperimentError, InternalError, LearnerLost
 from sf.monitor import Monitor, Snapshot
 from sf.population.director import Director, NoDirector, PolicyFacts, RunFacts
 from sf.run.callbacks import Callbacks, Iteration
-from sf.run.policy_snapshot import policy_snapshot
 from sf.run.reasons import REASONS, ExitReason, limit_reached
+from sf.run.recent_scores import RecentScores
 from sf.run.run_records import RunRecords
+from sf.run.saves import SaveSchedule
+from sf.run.snapshots import run_snapshot
 from sf.run.wiring import Shared
 from sf.shared.episodes import Episode, EpisodeRing
 from sf.shared.ledger import Ledger
-from sf.shared.messages import (
-    CheckpointSaved,
-    EvaluationDone,
-    Order,
-    PeersLost,
-    SaveKind,
-    SaveRequest,
-    Seated,
-    TrainSummary,
-)
-from sf.shared.progress import Phase, phase_of
+from sf.shared.messages import CheckpointSaved, EvaluationDone, Order, PeersLost, Seated, TrainSummary
 from sf.shared.weights import NOTHING_PUBLISHED
 from sf.storage.names import next_film
 
 POLL_S = 0.1
 """How often the records are read; nothing on the way of a sample waits for it."""
-EPISODES_FOR_MEAN = 100
-"""A mean over fewer episodes says too little to call a checkpoint the best one."""
 
 
 class Session:
@@ -72,8 +61,8 @@ class Session:
         topology = shared.topology
         self.records = RunRecords(shared, has_evaluator=config.evaluation.eval_every_steps > 0)
         self.rings = [EpisodeRing(shared.arena, i) for i in range(topology.num_workers)]
-        self.best_reward = [-math.inf] * topology.num_policies
-        """Asked for already; a learner knows what it has written, and answers nothing if that is better."""
+        self.scores = RecentScores(monitor, config.run.score)
+        self.saves = SaveSchedule(config, topology.num_policies)
         self.last_saved: dict[int, CheckpointSaved] = {}
         self.failed_saves = 0
         """Checkpoints that could not be written."""
@@ -90,9 +79,6 @@ class Session:
         self.follows: int | None = None
         """The other rank whose end is the reason that this one ends."""
         self._has_directed = False
-        self._misses_score = False
-        """Whether it was told that no episode has the number."""
-        self._due: dict[SaveKind, float] = {}
         self._iterations = [0] * topology.num_policies
         self._news: list[CheckpointSaved] = []
         self._summaries: list[dict[str, float]] = [{} for _ in range(topology.num_policies)]
@@ -108,7 +94,7 @@ class Session:
         if self.started_s == math.inf:
             self.started_s, self.saved_s = now, [now] * len(self.saved_s)
             self.monitor.begin(self.snapshot(now))
-            self._due = {kind: now + every for kind, every in self._save_intervals().items()}
+            self.saves.begin(now)
         self.take(self.take_messages())
         self.expect_peers()
         snapshot = self.snapshot(now)
@@ -222,24 +208,7 @@ class Session:
 
     def snapshot(self, now: float) -> Snapshot:
         """The counters of all processes at this moment."""
-        inferences = [{name: record.read() for name, record in records.items()} for records in self.records.inferences]
-        learners = [record.read() for record in self.records.first_learners]
-        phases = [phase_of(record.progress.word[0])[0] for record in self.records.first_learners]
-        policies = tuple(
-            policy_snapshot(learner, list(records.values()), phase is Phase.WAIT, self.records.lag_counted(policy_id))
-            for policy_id, (learner, records, phase) in enumerate(zip(learners, inferences, phases, strict=True))
-        )
-        rollouts = self.records.rollouts.values()
-        collected = sum(int(record.read()["env_steps"]) for record in rollouts)
-        resetting = sum(phase_of(record.progress.word[0])[0] is Phase.RESET for record in rollouts)
-        return Snapshot(now, policies, self._clipped_rewards(), collected, resetting)
-
-    def _clipped_rewards(self) -> float:
-        """The share of all rewards."""
-        if self.config.rollout.reward_clip is None:
-            return 0.0
-        rollouts = [record.read() for record in self.records.rollouts.values()]
-        return sum(own["clipped"] for own in rollouts) / max(1.0, sum(own["env_steps"] for own in rollouts))
+        return run_snapshot(self.records, now, limits_rewards=self.config.rollout.reward_clip is not None)
 
     def _new_episodes(self) -> list[Episode]:
         return [episode for ring in self.rings for episode in ring.new_episodes()]
@@ -281,7 +250,7 @@ class Session:
             iterations = policy.iterations
             if iterations > self._iterations[policy_id]:
                 self._iterations[policy_id] = iterations
-                mean = self._mean_reward(policy_id)
+                mean = self.scores.mean_reward(policy_id)
                 self.callbacks.iteration(
                     Iteration(policy_id, iterations, policy.frames, policy.version, mean, policy.lag)
                 )
@@ -292,65 +261,24 @@ class Session:
         """Lets the director decide."""
         self._has_directed = True
         policies = [
-            PolicyFacts(policy.frames, policy.version, partial(self._mean_score, policy_id))
+            PolicyFacts(policy.frames, policy.version, partial(self.scores.mean, policy_id))
             for policy_id, policy in enumerate(snapshot.policies)
         ]
         for policy_id, order in self.director.poll(RunFacts(snapshot.time_s, policies)):
             self._request(policy_id, order)
 
-    def _save_intervals(self) -> dict[SaveKind, float]:
-        run = self.config.run
-        intervals: dict[SaveKind, float] = {"periodic": run.save_every_sec}
-        if self.config.evaluation.eval_every_steps == 0:  # else the evaluator knows which one is the best
-            intervals["best"] = run.save_best_every_sec
-        if run.save_milestones_sec > 0:
-            intervals["milestone"] = run.save_milestones_sec
-        return intervals
-
     def _request_saves(self, now: float) -> None:
-        for kind, every in self._save_intervals().items():
-            if now < self._due[kind]:
-                continue
-            self._due[kind] = now + every
-            if kind == "periodic":  # a best one that could not be written may be possible now
-                self.best_reward = [-math.inf] * len(self.best_reward)
-            if kind == "best":
-                self.request_best()
-                continue
-            for policy_id in range(len(self.shared.controls)):
-                self._request(policy_id, SaveRequest(kind, self._mean_score(policy_id)))
+        for policy_id, request in self.saves.due(now, self.scores.mean):
+            self._request(policy_id, request)
 
     def request_best(self) -> None:
         """Has every policy saved that is better than when this was asked for before; no learner has ended yet."""
-        if "best" not in self._save_intervals():
-            return
-        for policy_id, before in enumerate(self.best_reward):
-            if policy_id in self.config.acting_only:
-                continue
-            reward = self._mean_score(policy_id)
-            if reward is not None and reward > before:
-                self.best_reward[policy_id] = reward
-                self._request(policy_id, SaveRequest("best", reward))
+        for policy_id, request in self.saves.best(self.scores.mean):
+            self._request(policy_id, request)
 
     def _request(self, policy_id: int, order: Order) -> None:
         self.shared.controls[policy_id].send(order)
         self.shared.learner_bells[policy_id].ring()
-
-    def _mean_reward(self, policy_id: int) -> float | None:
-        return self.monitor.settled.mean_score(policy_id, EPISODES_FOR_MEAN)
-
-    def _mean_score(self, policy_id: int, num_episodes: int = EPISODES_FOR_MEAN) -> float | None:
-        settled, score = self.monitor.settled, self.config.run.score
-        mean = settled.mean_score(policy_id, num_episodes, score)
-        if mean is None and not self._misses_score and settled.num_kept(policy_id) >= num_episodes:
-            self._misses_score = True
-            names = self.monitor.episodes.names(policy_id)
-            there = ", ".join(f"env/{name}" for name in names) or "no numbers of its own"
-            Console().line(
-                f"Warning: none of the last {num_episodes} episodes has score={score}, so nothing counts as "
-                f"the best and --stop_at_reward ends nothing. The environment reports {there}."
-            )
-        return mean
 
     def _reason_to_stop(self, snapshot: Snapshot, has_trained: bool) -> ExitReason | None:
         """Rewards count after an iteration only: in serial mode the same run stops at the same frame."""
@@ -359,7 +287,7 @@ class Session:
             return ExitReason.CALLBACK
         policies = range(0 if run.stop_at_reward is None or not has_trained else run.num_policies)
         trained = [policy for policy in policies if policy not in self.config.acting_only]
-        means = [self._mean_score(policy, run.stop_at_reward_episodes) for policy in trained]
+        means = [self.scores.mean(policy, run.stop_at_reward_episodes) for policy in trained]
         reason = limit_reached(run, snapshot.frames, snapshot.time_s - self.started_s, means)
         if reason is ExitReason.REWARD:
             self.monitor.settled.close()

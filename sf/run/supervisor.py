@@ -22,7 +22,6 @@ from sf.config import Config, check, trajectories_per_dataset
 from sf.config.effects import without_effect
 from sf.console import Console, forget_unlogged, logged, speak_for, spoke_s
 from sf.errors import CheckpointError, ExitCode, InternalError, LearnerLost, SfError
-from sf.evaluator.last import evaluate_last, film_last
 from sf.machine.limits import as_refusal, refusals_told
 from sf.machine.origin import Origin, origin_of
 from sf.machine.rank import rank_of
@@ -37,6 +36,7 @@ from sf.run.callbacks import Callbacks
 from sf.run.children import UNKILLABLE, Processes
 from sf.run.directors import director_of
 from sf.run.finished import note_on_finished
+from sf.run.last_look import look_at_last_policy
 from sf.run.preparation import Prepared, prepare
 from sf.run.ranks import WarningsOnly, own_directory, say_start
 from sf.run.reasons import ExitReason
@@ -49,7 +49,6 @@ from sf.storage.compared import EarlierStart
 from sf.storage.experiment import CONSOLE_LOG, Experiment, expect_free
 from sf.storage.given import given_at
 from sf.storage.leftovers import collect_all_leftovers
-from sf.storage.names import FILMS, INCOMING_FILM
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
 
@@ -208,7 +207,7 @@ def run(
             error = InternalError("The run did not end in order: " + "; ".join(problems))
     try:
         if error is None and roles.ended_well("learner"):
-            _look_at_last_policy(specs, session, signals, experiment, servers)
+            look_at_last_policy(specs, session, signals, experiment, servers)
         session.read_last()
         if error is None:
             session.expect_peers()
@@ -236,19 +235,6 @@ def _monitor(config: Config, shared: Shared, experiment: Experiment, origin: Ori
         expected_lag(config, topology.agents_per_env, held),
         origin,
     )
-
-
-def _look_at_last_policy(
-    specs: Sequence[RoleSpec], session: Session, signals: Signals, experiment: Experiment, servers: ForkServers
-) -> None:
-    """What the evaluator has not done before the end: an evaluation and a film, unless a signal has come."""
-    for spec in specs:
-        if spec.kind == "eval" and not signals.received:
-            if session.lacks_evaluation():
-                session.take(evaluate_last(spec, signals, servers.begin_networks))
-            if not signals.received and session.lacks_film(experiment.path):
-                film_last(spec, signals, servers.begin_networks)
-                (experiment.path / FILMS / INCOMING_FILM).unlink(missing_ok=True)  # it may have been broken off
 
 
 def _collect_leftovers(experiment: Experiment) -> None:
