@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from sf.console import rounded
 from sf.monitor.expected_lag import ExpectedLag
 from sf.monitor.lag_sight import LagCounted
+from sf.shared.messages import EvaluationDone
 
 REPORT_INTERVAL_S = 5.0
 REFRESHES_PER_LINE = 10
@@ -114,6 +115,17 @@ def outcome_line(
     before = "" if new_frames == frames else f", {new_frames:,} of them since this start,"
     what = f"Reached {' and '.join(reached)}" if reached else "No episode has ended"
     return f"{what} after {frames:,} frames{before} in {seconds:.1f} s. The run has ended: {first_line}."
+
+
+def evaluation_line(done: EvaluationDone) -> str:
+    if not done.episodes:
+        return f"Evaluation of policy {done.policy_id}: no agent of it has come in these episodes."
+    return (
+        f"Evaluation of policy {done.policy_id}, policy_version {done.version}, {done.frames} frames: "
+        f"reward {rounded(done.reward)} ± {rounded(done.reward_std)} (min {rounded(done.reward_min)}, "
+        f"max {rounded(done.reward_max)}) in {done.episodes} episodes"
+        + (f", {done.num_cut} of them cut because they were too long (--max_episode_steps)" if done.num_cut else "")
+    )
 
 
 class FpsWindows:

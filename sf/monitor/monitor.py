@@ -12,50 +12,44 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sf.config import Config, samples_per_iteration
-from sf.console import Console, output_may_be_lost, rounded
+from sf.console import Console, output_may_be_lost
 from sf.machine.cores import asked_s, usable_cores
 from sf.machine.origin import Origin
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
+from sf.monitor.clipped_rewards import ClippedRewards
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
 from sf.monitor.event_file import Facts
 from sf.monitor.expected_lag import ExpectedLag
 from sf.monitor.goal import GoalWaits, LeftOut
 from sf.monitor.high_lag import HighLag
-from sf.monitor.lag_sight import LagCounted
 from sf.monitor.lines import (
     REFRESHES_PER_LINE,
     REPORT_INTERVAL_S,
-    FpsWindows,
-    Throughput,
     agents_line,
     collected_line,
+    evaluation_line,
     lag_line,
     report_line,
     reward_line,
     weight_line,
 )
 from sf.monitor.outcome import Reached
+from sf.monitor.run_curves import RunCurves
 from sf.monitor.run_summary import flags_of, run_summary, versions, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.screens import screen_for
 from sf.monitor.settled import SettledEpisodes
 from sf.monitor.snapshot import Snapshot
 from sf.monitor.standstill import Standstill
-from sf.monitor.stats import InferenceStats, memory_scalars
 from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
-from sf.monitor.user_curves import UserCurves
 from sf.monitor.view import Screen, View
-from sf.shared.cadence import Thinning, Timer
+from sf.shared.cadence import Timer
 from sf.shared.episodes import Episode
 from sf.shared.ledger import Ledger
 from sf.shared.messages import CheckpointSaved, EvaluationDone
 from sf.shared.records import REPORTED_COPIES
 
 DRAW_INTERVAL_S, DASHBOARD_INTERVAL_S = 0.5, 1.0
-LEAST_BETWEEN_POINTS_S = 1.0
-"""Least time between two points of the curves, where learners have nothing to say."""
-SHARE_WITH_LEARNER = 1 / 80
-"""Share of the time so far between two points with what a learner says, which makes them rarer by itself."""
 
 
 class Monitor:
@@ -91,29 +85,21 @@ class Monitor:
         self.episodes = EpisodeWindows(
             len(policies), config.run.stats_avg, config.run.stop_at_reward_episodes, num_agents
         )
-        self._fps, self._throughput = FpsWindows(), [Throughput() for _ in policies]
-        self._lag_written = [LagCounted() for _ in policies]
-        """As of the last point of the curves."""
-        self._inference = [InferenceStats(config.run.stats_avg) for _ in policies]
         texts = {} if origin is None else origin.texts()
         self._scalars = ScalarLog(experiment_dir, self._console.line, Facts(texts, flags_of(config)))
+        self.curves = RunCurves(config, self._scalars, self.episodes, self._console.line)
         self._has_dashboard = self._screen is not None and config.run.dashboard
         self._report_timer = Timer(REPORT_INTERVAL_S)
         self._draw_timer = Timer(DASHBOARD_INTERVAL_S if self._has_dashboard else DRAW_INTERVAL_S)
-        self._points = [Thinning() for _ in policies]
-        self._said: dict[int, tuple[int, dict[str, float]]] = {}
-        """Policy id to frames and values of what its learner has said since the last point."""
         self._refreshes_told = [0 for _ in policies]
         """Tens of refreshes of each policy at the last line about them."""
         self._pids: Callable[[], Mapping[str, int]] = dict
         self._faults: Callable[[], Mapping[str, float]] = dict
         self._seconds: Callable[[], Seconds] = dict
-        self.further_scalars: Callable[[int], Mapping[str, float]] = lambda _: {}
-        """Asked for further curves of a policy whenever there is a point."""
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
         self._reported_s = -math.inf
-        self._high_lag, self._rewards_are_clipped = HighLag(config, num_agents), False
+        self._high_lag, self._clipped = HighLag(config, num_agents), ClippedRewards(config.rollout.reward_clip)
         self._needed = samples_per_iteration(config) * config.num_shares
         self._standstill = Standstill(samples_per_iteration(config))
         workers, envs = config.rollout.num_workers, config.rollout.num_envs_per_worker
@@ -125,8 +111,6 @@ class Monitor:
         self.settled = SettledEpisodes(len(policies), num_rows, size)
         """For decisions."""
         self._reached = Reached(config, self.episodes, self.settled)
-        self.user_curves = UserCurves(self._console.line)
-        """For callbacks."""
         self._goal_waits, self._left_out = GoalWaits(config.run), LeftOut()
         self._endless = EndlessEpisodes(workers * envs, num_agents)
         self._has_nothing_left = False
@@ -146,12 +130,12 @@ class Monitor:
             seconds: of each process by activity, for the dashboard.
         """
         self._pids, self._faults, self._seconds = pids, faults, seconds
+        self.curves.watch(pids, faults)
 
     def begin(self, snapshot: Snapshot) -> None:
         """Remembers when training began, and forgets what curves have beyond the frames that this start has found."""
         self._first = snapshot
-        self._scalars.begin([policy.frames - policy.new_frames for policy in snapshot.policies])
-        self._points = [Thinning(snapshot.time_s) for _ in self._points]
+        self.curves.begin(snapshot)
         wanted = self._config.run.frame_limit
         if snapshot.frames >= wanted and not any(policy.iterations for policy in snapshot.policies):
             self._has_nothing_left = True
@@ -169,11 +153,11 @@ class Monitor:
         self._take_in(episodes)
         if self._report_timer.is_due(snapshot.time_s):
             self._report(snapshot)
-        for policy_id in range(0 if self._has_nothing_left else len(self._points)):
-            self._write_what_is_due(policy_id, snapshot)
+        for policy_id in range(0 if self._has_nothing_left else len(snapshot.policies)):
+            self.curves.write_what_is_due(policy_id, snapshot)
         self._high_lag.look(snapshot)
-        self._tell_of_clipped_rewards(snapshot)
         for sentence in (
+            self._clipped.look(snapshot),
             self._standstill.look(snapshot),
             self._endless.look(self._first, snapshot, sum(self.episodes.counts)),
             self._goal_waits.look(snapshot.time_s, self.episodes, self.settled),
@@ -196,33 +180,13 @@ class Monitor:
 
     def train_summary(self, policy_id: int, frames: int, values: Mapping[str, float]) -> None:
         """Has the next point hold what a learner says of an optimizer step: name to value, without ``train/``."""
-        if self._newest is not None and self._said.get(policy_id, (frames,))[0] != frames:
-            self._write_point(policy_id, self._newest)  # of an earlier step
-        _, said = self._said.setdefault(policy_id, (frames, {}))
-        said |= {f"train/{name}": value for name, value in values.items()}
+        self.curves.say(policy_id, frames, values, self._newest)
 
     def evaluation_done(self, done: EvaluationDone) -> None:
-        """Shows the scores of an evaluation and writes them; the curve has the point where it began in eval/frames."""
-        if not done.episodes:
-            self._console.line(f"Evaluation of policy {done.policy_id}: no agent of it has come in these episodes.")
-            return
-        self._console.line(
-            f"Evaluation of policy {done.policy_id}, policy_version {done.version}, {done.frames} frames: "
-            f"reward {rounded(done.reward)} ± {rounded(done.reward_std)} (min {rounded(done.reward_min)}, "
-            f"max {rounded(done.reward_max)}) in {done.episodes} episodes"
-            + (f", {done.num_cut} of them cut because they were too long (--max_episode_steps)" if done.num_cut else "")
-        )
-        scalars = {
-            "eval/reward": done.reward,
-            "eval/reward_std": done.reward_std,
-            "eval/reward_min": done.reward_min,
-            "eval/reward_max": done.reward_max,
-            "eval/len": done.length,
-            "eval/episodes": float(done.episodes),
-            "eval/policy_version": float(done.version),
-            "eval/frames": float(done.frames),
-        }
-        self._scalars.write(done.policy_id, done.frames, scalars)
+        """Shows the scores of an evaluation and writes them."""
+        self._console.line(evaluation_line(done))
+        if done.episodes:
+            self.curves.write_evaluation(done)
 
     def checkpoint_saved(self, saved: CheckpointSaved) -> None:
         """Says that a checkpoint is complete, or that it could not be written."""
@@ -249,7 +213,7 @@ class Monitor:
         if self._reported_s != last.time_s or self._has_dashboard:
             self._report(last)
         for policy_id in range(0 if self._has_nothing_left else len(last.policies)):
-            self._write_point(policy_id, last)
+            self.curves.write_point(policy_id, last)
         self._scalars.close()
         summary = run_summary(first, last, self._config, self._reached.rewards(), self.episodes.counts, seconds)
         summary |= {"exit_reason": exit_reason, "exit_code": exit_code, "slots": ledger.to_json()}
@@ -286,13 +250,13 @@ class Monitor:
         """The lines that come every 5 s."""
         self._reported_s = snapshot.time_s
         self._tell_of_weights(snapshot)
-        self._record(snapshot)
-        throughput = [policy.value() for policy in self._throughput]
+        self.curves.record(snapshot)
+        throughput = [policy.value() for policy in self.curves.throughput]
         samples = sum(policy.samples for policy in snapshot.policies)
         lag = snapshot.policies[0].lag
         if self._screen is None or not self._has_dashboard:  # it shows the same, until it is closed
             assert self._first is not None
-            fps, has_learned = self._fps.values(), snapshot.has_learned or snapshot.frames > self._first.frames
+            fps, has_learned = self.curves.fps.values(), snapshot.has_learned or snapshot.frames > self._first.frames
             if has_learned and not math.isnan(fps[0]):  # before, there are no rates and no lag
                 self._console.line(report_line(fps, snapshot.frames, throughput, samples, lag))
                 if rewards := self.episodes.mean_rewards():
@@ -313,72 +277,14 @@ class Monitor:
                 self._refreshes_told[policy_id] = tens
                 self._console.line(weight_line(policy_id, policy.weights_version, policy.refresh_s))
 
-    def _record(self, snapshot: Snapshot) -> None:
-        self._fps.record(snapshot.time_s, snapshot.frames)
-        for index, policy in enumerate(snapshot.policies):
-            self._throughput[index].record(snapshot.time_s, policy.samples)
-            self._inference[index].record(policy)
-
-    def _write_what_is_due(self, policy_id: int, snapshot: Snapshot) -> None:
-        """A point of all curves, or of what the learner has said alone."""
-        points, interval_s = self._points[policy_id], self._config.run.experiment_summaries_interval
-        if policy_id not in self._said:
-            if points.is_due(snapshot.time_s, interval_s, LEAST_BETWEEN_POINTS_S):
-                self._write_point(policy_id, snapshot)
-        elif points.is_due(snapshot.time_s, interval_s, share=SHARE_WITH_LEARNER):
-            self._write_point(policy_id, snapshot)
-        else:
-            frames, scalars = self._said.pop(policy_id)
-            self._scalars.write(policy_id, frames, scalars)
-
-    def _write_point(self, policy_id: int, snapshot: Snapshot) -> None:
-        """One point of all curves of a policy."""
-        policy = snapshot.policies[policy_id]
-        frames, scalars = self._said.pop(policy_id, (policy.frames, {}))
-        scalars |= self._rates(policy_id, snapshot)
-        scalars |= self.episodes.scalars(policy_id) | self._inference[policy_id].scalars()
-        scalars |= memory_scalars(self._pids(), policy_id) | self.user_curves.take(policy_id)
-        scalars |= self.further_scalars(policy_id)
-        lag, self._lag_written[policy_id] = policy.lag_counted.since(self._lag_written[policy_id]), policy.lag_counted
-        scalars |= lag.scalars()
-        scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}
-        if policy_id == 0:  # of the whole run
-            scalars |= self._faults()
-            if self._config.rollout.reward_clip is not None:
-                scalars["stats/clipped_rewards"] = snapshot.clipped_rewards
-        self._scalars.write(policy_id, frames, scalars, {"lag/histogram": lag.counts})
-        self._points[policy_id].made(snapshot.time_s)
-
-    def _rates(self, policy_id: int, snapshot: Snapshot) -> dict[str, float]:
-        """Per second: frames of the run and samples of the policy. A young run shows what it has."""
-        assert self._first is not None
-        elapsed_s, new = snapshot.time_s - self._first.time_s, snapshot.policies[policy_id].samples
-        rates = {"perf/_fps": self._fps.values()[0], "perf/_sample_throughput": self._throughput[policy_id].value()}
-        if math.isnan(rates["perf/_fps"]) and elapsed_s > 0:
-            rates = {
-                "perf/_fps": (snapshot.frames - self._first.frames) / elapsed_s,
-                "perf/_sample_throughput": (new - self._first.policies[policy_id].samples) / elapsed_s,
-            }
-        return {tag: rate for tag, rate in rates.items() if not math.isnan(rate)}
-
-    def _tell_of_clipped_rewards(self, snapshot: Snapshot) -> None:
-        if self._rewards_are_clipped or snapshot.clipped_rewards == 0:
-            return
-        self._rewards_are_clipped = True
-        self._console.line(
-            f"Warning: --reward_clip={self._config.rollout.reward_clip:g} has limited "
-            f"{100 * snapshot.clipped_rewards:.2g} % of the rewards so far; shown returns are not limited. The share "
-            "at each moment is the curve stats/clipped_rewards."
-        )
-
     def _draw(self, first: Snapshot, snapshot: Snapshot) -> None:
         if self._screen is None:
             return
         view = View(
             elapsed_s=snapshot.time_s - first.time_s,
             frames=snapshot.frames,
-            fps=self._fps.values(),
-            throughput=[throughput.value() for throughput in self._throughput],
+            fps=self.curves.fps.values(),
+            throughput=[throughput.value() for throughput in self.curves.throughput],
             rewards=self.episodes.mean_rewards(),
             lag=snapshot.policies[0].lag,
             faults=self._faults,

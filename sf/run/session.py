@@ -57,7 +57,7 @@ class Session:
         """
         self.take_messages, self.director = take_messages, director or NoDirector()
         self.config, self.shared, self.monitor, self.callbacks = config, shared, monitor, callbacks
-        monitor.further_scalars = self.director.scalars
+        monitor.curves.further_scalars = self.director.scalars
         topology = shared.topology
         self.records = RunRecords(shared, has_evaluator=config.evaluation.eval_every_steps > 0)
         self.rings = [EpisodeRing(shared.arena, i) for i in range(topology.num_workers)]
@@ -255,7 +255,7 @@ class Session:
                     Iteration(policy_id, iterations, policy.frames, policy.version, mean, policy.lag)
                 )
         for policy_id, numbers in self.callbacks.take_numbers():
-            self.monitor.user_curves.add(policy_id, numbers)
+            self.monitor.curves.user_curves.add(policy_id, numbers)
 
     def _direct(self, snapshot: Snapshot) -> None:
         """Lets the director decide."""
