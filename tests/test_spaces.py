@@ -12,10 +12,10 @@ from gymnasium import spaces
 
 from sf.config import Config, ModelConfig, RunConfig, check
 from sf.errors import EnvError
-from sf.gymnasium_spaces import action_spec, observation_leaves
-from sf.images import image_layout
 from sf.run.sizes import resolve
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
+from sf.spaces.images import image_layout
 
 
 @pytest.mark.parametrize(

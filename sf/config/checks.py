@@ -22,9 +22,9 @@ from sf.config.sizes import (
 )
 from sf.config.whole import Config
 from sf.errors import ConfigError
-from sf.images import image_layout
 from sf.machine.processor import has_bfloat16
 from sf.plugins import ALGORITHMS, ENCODERS
+from sf.spaces.images import image_layout
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sf.config.model import ModelConfig
-from sf.images import image_layout
+from sf.spaces.images import image_layout
 
 if TYPE_CHECKING:
     from sf.spaces import EnvInfo

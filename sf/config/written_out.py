@@ -10,9 +10,9 @@ import itertools
 import math
 
 from sf.config.model import ModelConfig
-from sf.images import image_layout
 from sf.plugins import ENCODERS
 from sf.spaces import ACTION_MASK, EnvInfo
+from sf.spaces.images import image_layout
 
 MOST_PRODUCTS = 600_000
 """Multiplications of a forward pass: 128 rows of a network with 4,700 weights, 8 rows with 70,000."""

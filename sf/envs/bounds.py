@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from sf.envs.leaves import leaf_value
-from sf.gymnasium_spaces import observation_leaves
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, LeafSpec
+from sf.spaces.from_gymnasium import observation_leaves
 
 
 class Bounds:

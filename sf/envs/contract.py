@@ -11,9 +11,9 @@ import numpy as np
 from sf.envs.blame import blamed_on
 from sf.envs.leaves import any_array
 from sf.errors import EnvError
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, EnvInfo
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 
 OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.GymV26CompatibilityV0."
 SEVERAL_REWARDS = (

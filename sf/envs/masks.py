@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium import spaces
 
 from sf.errors import EnvError
-from sf.gymnasium_spaces import action_spec
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, ROOT_LEAF
+from sf.spaces.from_gymnasium import action_spec
 
 METHOD = "action_masks"
 LONGEST_SHOWN = 200

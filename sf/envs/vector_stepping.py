@@ -29,10 +29,10 @@ from sf.envs.step_metrics import StepMetrics
 from sf.envs.stepping import NO_ROWS, Ended, Host
 from sf.envs.vectorization import OtherSpaces
 from sf.errors import EnvError, text_of
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.shared.arena import Array
 from sf.shared.progress import Phase
 from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 
 
 class VectorBatch:

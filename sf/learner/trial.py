@@ -19,8 +19,8 @@ from sf.learner.dataset import Transitions
 from sf.learner.metrics import TAKEN
 from sf.learner.optimizer import FlatAdam
 from sf.learner.ppo import PPO
-from sf.plugin_settings import settings_for
 from sf.plugins import ALGORITHMS, blamed_on
+from sf.plugins.settings import settings_for
 from sf.policy import ActorCritic, Sequences
 from sf.shared.fields import StoredField, TrainingUse
 from sf.shared.slot_fields import OBSERVATIONS, slot_fields

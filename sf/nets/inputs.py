@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
-from sf.images import image_layout
 from sf.nets.normalizer import Normalizer
 from sf.spaces import ACTION_MASK, LeafSpec
+from sf.spaces.images import image_layout
 
 
 class Inputs(nn.Module):

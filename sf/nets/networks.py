@@ -16,8 +16,8 @@ from sf.nets.activations import ACTIVATIONS
 from sf.nets.dtype import float32_by_default
 from sf.nets.flat import named_variables
 from sf.nets.initialization import orthogonal
-from sf.plugin_settings import settings_for
 from sf.plugins import ENCODERS, blamed_on
+from sf.plugins.settings import settings_for
 
 HIDDEN_GAIN = math.sqrt(2)
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.inputs import Inputs
 from sf.nets.networks import make_encoder
 from sf.plans.minibatches import sequence_starts
 from sf.shared.arena import Array
 from sf.spaces import EnvInfo
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 
 
 class TorchModel(nn.Module):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from sf.config.written_out import is_written_out
-from sf.gymnasium_spaces import action_spec
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.fast.numpy_network import SmallNetwork, noise_source
 from sf.plans.actor_critic import predicted_values
@@ -22,6 +21,7 @@ from sf.plans.q_learning import QModel, mostly_best
 from sf.plans.torch_policy import TorchPolicy
 from sf.shared.arena import Array
 from sf.spaces import EnvInfo
+from sf.spaces.from_gymnasium import action_spec
 
 
 def network_in_numpy(policy: Any) -> ActorCritic | None:

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.policy.nests import Nest, find, leaves_with_paths, map_leaves, nest_of, path_text
 from sf.policy.steps import TimeStep
 from sf.shared.arena import Array
 from sf.spaces import ActionPart, ActionSpec, LeafSpec
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 
 if TYPE_CHECKING:
     import gymnasium

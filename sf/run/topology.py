@@ -12,10 +12,10 @@ from sf.config import (
     rows_per_group,
     trajectories_per_dataset,
 )
-from sf.images import image_layout
 from sf.machine.cores import usable_cores
 from sf.shared.topology import Topology, slots_per_group
 from sf.spaces import EnvInfo
+from sf.spaces.images import image_layout
 
 MOST_THREADS = 8
 """Cores that a learner may take from the other roles; more than two have not been measured."""

@@ -16,8 +16,8 @@ from sf.config.observation_groups import has_only_our_encoders
 from sf.config.updates import UPDATES, Updates, UpdatesName
 from sf.config.written_out import is_written_out
 from sf.envs.step_time import StepTime, in_us
-from sf.images import image_layout
 from sf.spaces import ACTION_MASK, EnvInfo
+from sf.spaces.images import image_layout
 
 ACTING_S = 4e-6
 """Seconds for the action of one frame, in a batch of 32 or more."""

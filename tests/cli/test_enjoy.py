@@ -19,9 +19,9 @@ from sf.errors import EnvCrashed, EnvError
 from sf.evaluator import film
 from sf.evaluator.action_names import action_names
 from sf.evaluator.panel import CHOSEN, LEAST_HEIGHT, WIDTH, EpisodeSoFar, Panel, bars
-from sf.gymnasium_spaces import action_spec
 from sf.policy import CollectInfo, PolicyStep
 from sf.processes.disposable import in_disposable_child
+from sf.spaces.from_gymnasium import action_spec
 from tests.cli.test_evaluate import save
 from tests.environments.toys import Toy
 

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from sf.envs.actions import action_converter, vector_action_converter
-from sf.gymnasium_spaces import action_spec
+from sf.spaces.from_gymnasium import action_spec
 
 INF = np.inf
 

@@ -19,8 +19,8 @@ from sf.envs import EnvSource, observations, probe
 from sf.envs.actions import action_converter, vector_action_converter
 from sf.envs.batches import make_env_batch
 from sf.errors import EnvError
-from sf.gymnasium_spaces import STORED_DTYPES, action_spec
 from sf.shared.arena import Array
+from sf.spaces.from_gymnasium import STORED_DTYPES, action_spec
 from tests.environments.late import GOOD_STEPS, KINDS, ROWS, Late, LateMany, Played, Values, refusal
 from tests.helpers.commands import run
 

@@ -13,10 +13,10 @@ from gymnasium import spaces
 from sf.cli.train import parse_config
 from sf.envs import register_env
 from sf.envs.digits import Digits
-from sf.gymnasium_spaces import observation_leaves
 from sf.run.preparation import prepare
 from sf.shared.episodes import EpisodeRing
 from sf.spaces import ActionSpec, EnvInfo
+from sf.spaces.from_gymnasium import observation_leaves
 from tests.helpers.lab import make_lab, step_until
 
 

@@ -27,7 +27,6 @@ from sf.envs.vector_stepping import VectorBatch
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.evaluator.playing import Play, play
 from sf.evaluator.worker import Evaluator
-from sf.gymnasium_spaces import observation_leaves
 from sf.policy import ActorCritic
 from sf.run import sizes
 from sf.run.first_look import first_look
@@ -36,6 +35,7 @@ from sf.run.sizes import resolve
 from sf.shared.episodes import EpisodeRing
 from sf.shared.slot_fields import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo
+from sf.spaces.from_gymnasium import observation_leaves
 from tests.cli.test_evaluate import acting
 from tests.environments import first_contact as envs
 from tests.environments.late import GOOD_STEPS, Played

@@ -18,10 +18,10 @@ from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.leaves import check_mask
 from sf.envs.masks import flat_mask
 from sf.errors import EnvError
-from sf.gymnasium_spaces import action_spec
 from sf.policy import ActorCritic, BoundedTensorSpec
 from sf.policy.masks import masked
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from sf.spaces.from_gymnasium import action_spec
 from tests.helpers.lab import make_lab, step_until
 
 

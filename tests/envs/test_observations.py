@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 from sf.envs.observations import EntryCheck, RangeCheck
 from sf.errors import EnvError
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.spaces import ACTION_MASK, EnvInfo
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 SEEN = np.zeros(2, np.float32)

@@ -13,9 +13,9 @@ from gymnasium import spaces
 from sf.envs.actions import action_converter
 from sf.envs.scripted import ScriptedPolicy
 from sf.errors import ConfigError, EnvError
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.shared.arena import Array
 from sf.spaces import ActionBounds, EnvInfo
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 

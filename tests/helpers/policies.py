@@ -12,7 +12,6 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sf.config import ModelConfig
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.policy import (
     ActorCritic,
     BoundedTensorSpec,
@@ -27,6 +26,7 @@ from sf.policy import (
 from sf.policy.leaf_distributions import Fixed
 from sf.policy.nests import Nest, map_leaves
 from sf.spaces import EnvInfo
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 from tests.helpers.spaces import VECTOR
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())

@@ -15,10 +15,10 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sf.config import ModelConfig
-from sf.gymnasium_spaces import action_spec
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy, TimeStep, TrainedPolicy
 from sf.policy.nests import leaves, map_leaves
 from sf.spaces import EnvInfo, LeafSpec
+from sf.spaces.from_gymnasium import action_spec
 from tests.helpers.elsewhere import NAME, install, places_of_generators, seeds_of_all
 
 ROWS = 3

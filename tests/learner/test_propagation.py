@@ -10,7 +10,6 @@ import torch
 from gymnasium import spaces
 
 from sf.config import LearnerConfig, ModelConfig
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
@@ -20,6 +19,7 @@ from sf.nets.fast.native import NativeNetwork, native_network
 from sf.nets.gaussian import DiagonalGaussian
 from sf.policy import ActorCritic, Evaluation
 from sf.spaces import EnvInfo
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 
 PPO_IN_TORCH, PPO_OF_DEFAULTS = PPO(LearnerConfig(native_update=False)), PPO(LearnerConfig())
 

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from sf.config import ModelConfig
 from sf.config.convolutions import notes_on_pictures, num_features
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.networks import ImageEncoder
 from sf.spaces import EnvInfo
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 
 SHAPES = {"CHW": (4, 84, 84), "HWC": (84, 84, 4), "HW": (84, 84)}
 

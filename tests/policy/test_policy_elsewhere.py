@@ -15,11 +15,11 @@ import torch
 from gymnasium import spaces
 
 from sf.config import ModelConfig
-from sf.gymnasium_spaces import action_spec
 from sf.nets.actor_critic import ActorCritic
 from sf.policy import CollectPolicy, GreedyPolicy, NumpyPolicy, Policy, RandomPolicy, TrainedPolicy
 from sf.policy.steps import TimeStep
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
+from sf.spaces.from_gymnasium import action_spec
 
 BOX = ActionSpec((ActionColumn(low=-2.0, high=3.0), ActionColumn(low=-1.0, high=1.0)))
 MIXED = action_spec(spaces.Tuple((spaces.Discrete(3), spaces.Box(-1.0, 1.0, (1,)))))

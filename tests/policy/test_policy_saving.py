@@ -17,7 +17,6 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from sf.errors import CheckpointError
-from sf.gymnasium_spaces import action_spec, observation_leaves
 from sf.plugins import ENCODERS, register_model
 from sf.policy import (
     CollectPolicy,
@@ -33,6 +32,7 @@ from sf.policy import (
 )
 from sf.policy.nests import leaves, map_leaves
 from sf.spaces import EnvInfo
+from sf.spaces.from_gymnasium import action_spec, observation_leaves
 from sf.storage import sealed
 from tests.helpers.policies import batch, network
 from tests.helpers.spaces import BOX_ACTION, IMAGE, VECTOR

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sf.envs import register_env
-from sf.gymnasium_spaces import action_spec
 from sf.learner.worker import Learner
 from sf.policy import Sequences
+from sf.spaces.from_gymnasium import action_spec
 from tests.helpers.lab import make_lab, step_until
 
 Space = spaces.Space[Any]

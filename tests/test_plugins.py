@@ -16,8 +16,8 @@ import sf
 from sf.config import LearnerConfig, check
 from sf.errors import ConfigError, ExitCode
 from sf.learner.changes import refused_changes
-from sf.plugin_settings import settings_for
 from sf.plugins import ENCODERS
+from sf.plugins.settings import settings_for
 from tests.helpers.commands import EXPERIMENT, run
 from tests.helpers.lab import make_config
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sf.errors import EnvError
-from sf.images import SMALLEST_IMAGE_SIDE, SMALLEST_SIDES, image_layout
+from sf.spaces.images import SMALLEST_IMAGE_SIDE, SMALLEST_SIDES, image_layout
 
 EXACT_IN_FLOAT32 = {"float32", "uint8", "int8", "int16"}
 """Stored types of which float32 holds every number."""
