@@ -5,13 +5,13 @@ processes of `sf`. See docs/plans.md.
 """
 
 from sf.plans.actor_critic import KLCoefficient, ValueNetwork, build_actor_critic
-from sf.plans.actors import Actor, ParallelIteratorWorker, from_actors
+from sf.plans.actors import Actor
 from sf.plans.concurrency import Concurrently, Dequeue, Enqueue
 from sf.plans.distributions import ActionDistribution, TorchCategorical, TorchDiagGaussian
 from sf.plans.local_iterator import NOT_READY, LocalIterator, NotReady, OperatorFailed
 from sf.plans.metrics import MetricsContext, SharedMetrics
 from sf.plans.models import LSTMModel, TorchModel
-from sf.plans.parallel_iterator import ParallelIterator, from_items, from_iterators, from_range
+from sf.plans.parallel_iterator import ParallelIterator
 from sf.plans.policy import PlanPolicy as Policy
 from sf.plans.postprocessing import compute_advantages
 from sf.plans.program import PolicySpec
@@ -21,6 +21,7 @@ from sf.plans.replay_ops import LocalReplayBuffer, Replay, StoreToReplayBuffer, 
 from sf.plans.reporting import StandardMetricsReporting
 from sf.plans.rollout_ops import ConcatBatches, ParallelRollouts, SelectExperiences, StandardizeFields
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
+from sf.plans.shards import ParallelIteratorWorker, from_actors, from_items, from_iterators, from_range
 from sf.plans.torch_policy import TorchPolicy, build_torch_policy
 from sf.plans.train_ops import (
     ApplyGradients,

@@ -29,7 +29,7 @@ from sf.plans.columns import (
     own_name,
     read_fragment,
 )  # fmt: skip
-from sf.plans.local_iterator import NOT_READY, NotReady, Transform
+from sf.plans.local_iterator import NOT_READY, NotReady, Transform, transformed
 from sf.plans.mailbox import Mailbox, PlanAnswer
 from sf.plans.numpy_acting import act_in_numpy, network_in_numpy
 from sf.plans.policy_map import as_batch
@@ -292,9 +292,7 @@ def applied(transforms: Sequence[Transform]) -> Callable[[Any], list[Any]]:
         while True:
             yield batches.pop() if batches else NOT_READY
 
-    items: Iterator[Any] = source()
-    for transform in transforms:
-        items = transform(items)
+    items = transformed(source(), transforms)
 
     def apply(batch: Any) -> list[Any]:
         batches.append(batch)

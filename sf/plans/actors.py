@@ -1,4 +1,4 @@
-"""Objects in processes of their own, and parallel iterators over the items that they make."""
+"""Objects in processes of their own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import collections
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -16,11 +16,8 @@ from typing import Any
 import cloudpickle
 
 from sf.errors import UsageError, WorkerCrashed
-from sf.plans.local_iterator import END, OperatorFailed, Transform
-from sf.plans.parallel_iterator import FutureShards, ParallelIterator
+from sf.plans.local_iterator import END, OperatorFailed
 from sf.plans.program import packed
-from sf.plans.worker import RemoteWorker
-from sf.plans.worker_set import WorkerShards
 from sf.processes.child import KILL_GRACE_S, Child, spawned
 from sf.processes.process import Ready
 from sf.processes.simulators import Simulators
@@ -188,95 +185,3 @@ def _end(child: Child, simulators: Simulators, connection: Connection) -> None:
 
 def _nothing() -> None:
     """Stops an actor before its first call."""
-
-
-class ParallelIteratorWorker:
-    """A base for actors of `from_actors`: gives its items one by one."""
-
-    def __init__(self, item_generator: Any, repeat: bool = False) -> None:
-        """Begins with the first item.
-
-        Args:
-            item_generator: items, or a function that returns them.
-            repeat: whether they begin anew when there are no more.
-        """
-        self._item_generator, self._repeat = item_generator, repeat
-        self._items: Iterator[Any] = iter(())
-
-    def par_iter_init(self, transforms: Sequence[Transform]) -> None:
-        """Begins anew, with transforms of an iterator to an iterator."""
-        items: Iterator[Any] = self._all_items()
-        for transform in transforms:
-            items = transform(items)
-        self._items = items
-
-    def par_iter_next(self) -> Any:
-        """The next item; raises `StopIteration` where there are no more."""
-        return next(self._items)
-
-    def _all_items(self) -> Iterator[Any]:
-        while True:
-            yield from self._item_generator() if callable(self._item_generator) else self._item_generator
-            if not self._repeat:
-                return
-
-
-class ActorShards(FutureShards):
-    """Actors as the shards of a parallel iterator."""
-
-    def __init__(self, actors: Sequence[Any]) -> None:
-        """Calls nothing yet."""
-        super().__init__(len(actors))
-        self.actors = list(actors)
-        self._threads = [None if isinstance(actor, Actor) else ThreadPoolExecutor(1) for actor in self.actors]
-        self._asked: list[list[Future[Any]]] = [[] for _ in self.actors]
-
-    def begin(self, transforms: Sequence[Transform]) -> None:
-        """See `Shards`."""
-        self.end()
-        for begun in [self._call(shard, "par_iter_init", list(transforms)) for shard in range(len(self.actors))]:
-            begun.result()
-
-    def ask(self, shard: int) -> None:
-        """See `Shards`."""
-        self._asked[shard].append(self._call(shard, "par_iter_next"))
-
-    def end(self) -> None:
-        """See `Shards`."""
-        self._asked = [[] for _ in self.actors]
-
-    def _call(self, shard: int, method: str, *arguments: Any) -> Future[Any]:
-        actor, thread = self.actors[shard], self._threads[shard]
-        if thread is None:
-            called: Future[Any] = actor.call(method, *arguments)
-            return called
-        return thread.submit(_with_end, getattr(actor, method), *arguments)
-
-
-def _with_end(method: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return method(*arguments)
-    except StopIteration:
-        return END
-
-
-def from_actors(actors: Sequence[Any], name: str | None = None) -> ParallelIterator:
-    """The items of actors, which work at the same time.
-
-    Args:
-        actors: with the methods of `ParallelIteratorWorker`: each is an `Actor`, or an object of this process, which
-            works in a thread of its own. Or all remote workers of a plan, whose items are the batches that they sample.
-        name: ignored.
-
-    Raises:
-        UsageError: there are none, or only some of the remote workers.
-    """
-    if not actors:
-        raise UsageError("from_actors needs one actor at least.")
-    if isinstance(actors[0], RemoteWorker):
-        if list(actors) != actors[0].workers.remote_workers():
-            raise UsageError(
-                "from_actors takes all remote workers of a plan, in their order: workers.remote_workers()."
-            )
-        return ParallelIterator(WorkerShards(actors[0].workers))
-    return ParallelIterator(ActorShards(actors))

@@ -89,10 +89,7 @@ class LocalIterator:
 
     def __next__(self) -> Any:
         if self._built is None:
-            iterator = iter(self.source(self.timeout_s))
-            for transform in self.transforms:
-                iterator = transform(iterator)
-            self._built = iterator
+            self._built = transformed(self.source(self.timeout_s), self.transforms)
         return next(self._built)
 
     def close(self) -> None:
@@ -373,6 +370,14 @@ class _End:
 
 END = _End()
 """Instead of an item: there are no more."""
+
+
+def transformed(items: Iterable[Any], transforms: Iterable[Transform]) -> Iterator[Any]:
+    """Items after transforms of an iterator to an iterator, one after the other."""
+    iterator = iter(items)
+    for transform in transforms:
+        iterator = transform(iterator)
+    return iterator
 
 
 def operator_name(fn: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 from sf.plans.local_iterator import END, NOT_READY, LocalIterator, Transform
@@ -165,94 +164,3 @@ class _begun:
 
     def __exit__(self, *_: object) -> None:
         self._shards.end()
-
-
-class FutureShards:
-    """Half of `Shards`, where the items that were asked for are futures."""
-
-    def __init__(self, num_shards: int) -> None:
-        """Nothing is asked for yet."""
-        self._asked: list[list[Future[Any]]] = [[] for _ in range(num_shards)]
-
-    def wait(self, shards: set[int], timeout_s: float | None = None) -> list[int]:
-        """See `Shards`."""
-        first = {self._asked[shard][0]: shard for shard in sorted(shards) if self._asked[shard]}
-        done, _ = wait(first, timeout_s, FIRST_COMPLETED)
-        return [shard for future, shard in first.items() if future in done]
-
-    def take(self, shard: int) -> Any:
-        """See `Shards`."""
-        return self._asked[shard].pop(0).result()
-
-
-class ThreadShards(FutureShards):
-    """Shards over items that are there, each with a thread of its own."""
-
-    def __init__(self, items: Sequence[Iterable[Any]]) -> None:
-        """Starts no thread yet."""
-        super().__init__(len(items))
-        self._items = items
-        self.actors: Sequence[Any] = [f"shard {index}" for index in range(len(items))]
-        self._threads: list[ThreadPoolExecutor] = []
-        self._iterators: list[Iterator[Any]] = []
-
-    def begin(self, transforms: Sequence[Transform]) -> None:
-        """See `Shards`."""
-        self.end()
-        self._threads = [ThreadPoolExecutor(1) for _ in self._items]
-        self._asked = [[] for _ in self._items]
-        self._iterators = []
-        for items in self._items:
-            iterator = iter(items)
-            for transform in transforms:
-                iterator = transform(iterator)
-            self._iterators.append(iterator)
-
-    def ask(self, shard: int) -> None:
-        """See `Shards`."""
-        self._asked[shard].append(self._threads[shard].submit(next, self._iterators[shard], END))
-
-    def end(self) -> None:
-        """See `Shards`."""
-        for thread in self._threads:
-            thread.shutdown(wait=False, cancel_futures=True)
-        self._threads = []
-
-
-def from_items(items: Sequence[Any], num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
-    """Items dealt to shards in turn, over and over again if they repeat."""
-    _expect_shards(num_shards)
-    return from_iterators([items[shard::num_shards] for shard in range(num_shards)], repeat)
-
-
-def from_range(n: int, num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
-    """The numbers from 0 to n - 1; each shard has a part of them."""
-    _expect_shards(num_shards)
-    each = n // num_shards
-    edges = [shard * each for shard in range(num_shards)] + [n]
-    return from_iterators([range(edges[shard], edges[shard + 1]) for shard in range(num_shards)], repeat)
-
-
-def from_iterators(generators: Sequence[Iterable[Any]], repeat: bool = False) -> ParallelIterator:
-    """One shard for each."""
-    return ParallelIterator(ThreadShards([Repeated(items) for items in generators] if repeat else generators))
-
-
-def _expect_shards(num_shards: int) -> None:
-    if num_shards < 1:
-        raise ValueError(f"num_shards={num_shards} works on nothing. Use 1 or more.")
-
-
-class Repeated:
-    """Items over and over again."""
-
-    def __init__(self, items: Iterable[Any]) -> None:
-        self._items = items
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            item = END
-            for item in self._items:
-                yield item
-            if item is END:
-                raise ValueError("A shard that repeats has no items. Use fewer shards, or a list and no generator.")

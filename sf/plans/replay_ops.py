@@ -11,11 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from sf.errors import UsageError
-from sf.plans.actors import Actor, from_actors
-from sf.plans.local_iterator import NOT_READY, LocalIterator, Transform
+from sf.plans.actors import Actor
+from sf.plans.local_iterator import NOT_READY, LocalIterator
 from sf.plans.metrics import SharedMetrics
 from sf.plans.policy_map import Batch
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
+from sf.plans.shards import ParallelIteratorWorker, from_actors
 from sf.replay.proportional import ProportionalSampler
 from sf.shared.arena import Array
 
@@ -112,8 +113,8 @@ class RowBuffer:
         self._shares.set(rows, priorities**self._alpha)
 
 
-class LocalReplayBuffer:
-    """Rows of each policy, drawn with or without priorities."""
+class LocalReplayBuffer(ParallelIteratorWorker):
+    """Rows of each policy, drawn with or without priorities; as an actor it gives draws, None while there are none."""
 
     def __init__(
         self,
@@ -147,6 +148,7 @@ class LocalReplayBuffer:
         """
         if replay_mode not in ("independent", "lockstep"):
             raise ValueError(f"replay_mode={replay_mode!r} must be 'independent' or 'lockstep'.")
+        super().__init__(lambda: iter(self.replay, object()))
         self._starts, self._size = learning_starts // num_shards, buffer_size // num_shards
         if self._size < 1 or replay_batch_size < 1:
             raise ValueError(f"buffer_size={buffer_size} and replay_batch_size={replay_batch_size} must be above 0.")
@@ -157,18 +159,6 @@ class LocalReplayBuffer:
         self.buffers: dict[str, RowBuffer] = {}
         self.num_added = 0
         """Steps so far."""
-        self._draws: Iterator[Any] = iter(())
-
-    def par_iter_init(self, transforms: Sequence[Transform]) -> None:
-        """As an actor: draws go through transforms of an iterator to an iterator."""
-        draws: Iterator[Any] = iter(self.replay, object())
-        for transform in transforms:
-            draws = transform(draws)
-        self._draws = draws
-
-    def par_iter_next(self) -> Any:
-        """The next draw; None while there are too few rows."""
-        return next(self._draws)
 
     def add_batch(self, batch: Batch) -> None:
         """See `Buffer`."""

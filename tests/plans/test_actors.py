@@ -45,6 +45,8 @@ def test_objects_of_this_process_are_actors() -> None:
     assert from_actors([ParallelIteratorWorker([1, 2], repeat=True)]).take(5) == [1, 2, 1, 2, 1]
     with pytest.raises(UsageError, match="one actor at least"):
         from_actors([])
+    with pytest.raises(ValueError, match="repeats has no items"):
+        from_actors([ParallelIteratorWorker([], repeat=True)]).take(1)
 
 
 def test_actors_of_other_processes_work_and_end() -> None:
