@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -54,14 +54,12 @@ class Wired:
         return self.shared.slots
 
 
-def wire_alone(program: Program, local: PolicyMap) -> Wired:
-    """What a worker shares with itself, which samples in its own process; see `wire_workers`."""
-    with temporary_experiment() as experiment:
-        return wire_workers(program, local, 1, experiment, in_process=True)
-
-
 def wire_workers(
-    program: Program, local: PolicyMap, num_workers: int, experiment: Experiment, in_process: bool = False
+    program: Program,
+    local: PolicyMap,
+    num_workers: int,
+    experiment: Experiment | None = None,
+    in_process: bool = False,
 ) -> Wired:
     """Allocates what workers share with the driver.
 
@@ -71,7 +69,7 @@ def wire_workers(
         local: the worker of this process. Its policies say which columns there are, and act for roles that the driver
             steps.
         num_workers: processes.
-        experiment: holds the directory.
+        experiment: holds the directory; None for a temporary one.
         in_process: for roles that are stepped by the driver.
 
     Raises:
@@ -85,7 +83,8 @@ def wire_workers(
     config = resolve(config, info, cores=usable_cores())
     config, source = vectorized(config, source, info)
     check(replace(config, inference=InferenceConfig(policy_workers_per_policy=1)), info)  # any policy acts for itself
-    shared, specs = wire(config, info, source, experiment, stored_fields(columns))
+    with nullcontext(experiment) if experiment is not None else temporary_experiment() as directory:
+        shared, specs = wire(config, info, source, directory, stored_fields(columns))
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
     weights = Mailbox()
     further: dict[str, Any] = {"columns": columns, "weights": weights}
@@ -104,18 +103,8 @@ def wire_workers(
         for spec, bell in zip(workers, bells, strict=True)
     ]
     shared = replace(shared, least_rollout_workers=num_workers)  # a driver may wait for each of them
-    return Wired(
-        config=config,
-        info=info,
-        shared=shared,
-        specs=workers,
-        bells=bells,
-        orders=orders,
-        calls=calls,
-        weights=weights,
-        columns=columns,
-        leaf=observation_leaf(info),
-    )
+    leaf = observation_leaf(info)
+    return Wired(config, info, shared, workers, bells, orders, calls, weights, columns, leaf)
 
 
 def _config(settings: Mapping[str, Any], num_workers: int, in_process: bool, num_agents: int) -> Config:

@@ -21,7 +21,7 @@ from sf.plans.minibatches import sequence_starts
 from sf.plans.policy_map import Batch, PolicyMap, as_batch
 from sf.plans.program import Program
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
-from sf.plans.wiring import wire_alone
+from sf.plans.wiring import wire_workers
 from sf.shared.episodes import Episode
 
 WHOLE, PARTS = "complete_episodes", "truncate_episodes"
@@ -29,84 +29,56 @@ SAMPLING = 0x73616D70
 """The last word of the entropy of local samples, apart from that of the program; "samp" in bytes."""
 
 
+class AgentEpisode(NamedTuple):
+    """All steps of an agent in an episode."""
+
+    policy: str
+    agent: int
+    steps: SampleBatch
+
+
 class OpenEpisodes:
     """Follows the agents of each episode through the fragments of a worker, until the last of them has ended it."""
 
-    def __init__(self, num_agents: int) -> None:
-        """Nothing has been added; each environment has so many agents."""
-        self._num_agents = num_agents
-        self._parts: dict[tuple[int, int], list[tuple[int, Any]]] = {}
-        """Lengths and parts so far, by episode and agent."""
-        self._ended: dict[int, list[Ended]] = {}
+    def __init__(self, num_agents: int, columns: Sequence[str] | None = None) -> None:
+        """Nothing has been added; each environment has so many agents. Keeps these columns, or all."""
+        self._num_agents, self._columns = num_agents, columns
+        self._parts: dict[tuple[int, int], list[SampleBatch]] = {}
+        """Steps so far, by episode and agent."""
+        self._ended: dict[int, list[AgentEpisode]] = {}
         """Agents that have ended, by episode."""
 
-    def add(self, fragment: Batch) -> None:
-        """Takes in the trajectories of a fragment, of which some end.
+    def add(self, fragment: Batch) -> list[tuple[int, list[AgentEpisode]]]:
+        """Takes in the trajectories of a fragment; returns the episodes that all of their agents have ended.
 
         An episode that goes on is in each fragment. So those that are not in this one belong to a worker that has died,
         and one of which a part is missing went on in a fragment that was dropped. Both are forgotten.
         """
-        seen = set()
+        seen, whole = set(), []
         for name, batch in fragment.policy_batches.items():
+            kept = batch if self._columns is None else SampleBatch({key: batch[key] for key in self._columns})
             for start, stop in itertools.pairwise([*sequence_starts(batch).tolist(), batch.count]):
-                key = episode, _ = int(batch["eps_id"][start]), int(batch["agent_index"][start])
+                key = episode, agent = int(batch["eps_id"][start]), int(batch["agent_index"][start])
                 seen.add(episode)
                 parts = self._parts.pop(key, [])
-                if sum(length for length, _ in parts) != batch["t"][start]:
+                if sum(part.count for part in parts) != batch["t"][start]:
                     continue
-                parts.append((stop - start, self.part_of(batch, start, stop)))
+                parts.append(kept.slice(start, stop))
                 if not batch["dones"][stop - 1]:
                     self._parts[key] = parts
                     continue
                 agents = self._ended.setdefault(episode, [])
-                agents.append((name, *map(list, zip(*parts, strict=True))))  # type: ignore[arg-type]  # both lists
+                agents.append(AgentEpisode(name, agent, SampleBatch.concat_samples(parts)))
                 if len(agents) == self._num_agents:
-                    self.finish(episode, self._ended.pop(episode))
+                    whole.append((episode, self._ended.pop(episode)))
         self._parts = {key: parts for key, parts in self._parts.items() if key[0] in seen}
         self._ended = {episode: agents for episode, agents in self._ended.items() if episode in seen}
+        return whole
 
     @property
     def num_unfinished(self) -> int:
         """Agents and episodes of which something is kept."""
         return len(self._parts) + len(self._ended)
-
-    def part_of(self, batch: SampleBatch, start: int, stop: int) -> Any:
-        """What is kept of some steps of an agent."""
-        raise NotImplementedError
-
-    def finish(self, episode: int, agents: list[Ended]) -> None:
-        """Takes in an episode that all of its agents have ended."""
-        raise NotImplementedError
-
-
-Ended = tuple[str, list[int], list[Any]]
-"""Policy of an agent, and lengths and parts of its steps."""
-
-
-class TeamEpisodes(OpenEpisodes):
-    """Returns of the episodes of several agents, by policy and of all agents together, from the rewards in batches."""
-
-    def __init__(self, num_agents: int, worker: int = 0, num_envs: int = 1) -> None:
-        """See `OpenEpisodes`; a worker has so many environments."""
-        super().__init__(num_agents)
-        self._worker, self._num_envs = worker, num_envs
-        self._whole: list[TeamEpisode] = []
-
-    def part_of(self, batch: SampleBatch, start: int, stop: int) -> float:
-        """See `OpenEpisodes`: the sum of the rewards."""
-        return float(batch["rewards"][start:stop].sum(dtype=np.float64))
-
-    def finish(self, episode: int, agents: list[Ended]) -> None:
-        """See `OpenEpisodes`."""
-        row = self._worker * self._num_envs + environment_of(episode, self._num_envs)
-        by_policy = [(name, float(sum(parts))) for name, _, parts in agents]
-        length = max(sum(lengths) for _, lengths, _ in agents)
-        self._whole.append(TeamEpisode(sum(total for _, total in by_policy), length, by_policy, row))
-
-    def take(self) -> list[TeamEpisode]:
-        """Those that have ended since the last call."""
-        ended, self._whole = self._whole, []
-        return ended
 
 
 class TeamEpisode(NamedTuple):
@@ -121,6 +93,12 @@ class TeamEpisode(NamedTuple):
     row: int = 0
     """The environment among all of the plan."""
 
+    @classmethod
+    def of(cls, agents: Sequence[AgentEpisode], row: int) -> TeamEpisode:
+        """From the rewards of all agents."""
+        by_policy = [(each.policy, float(each.steps["rewards"].sum(dtype=np.float64))) for each in agents]
+        return cls(sum(total for _, total in by_policy), max(each.steps.count for each in agents), by_policy, row)
+
 
 class FragmentSampler:
     """The batches of one worker, out of its fragments."""
@@ -134,12 +112,14 @@ class FragmentSampler:
             policies: of the driver, for postprocessing whole episodes.
             settings: ``batch_mode``, ``rollout_fragment_length`` and ``num_envs_per_worker``.
         """
-        self.fragments, self.worker, self._names = fragments, worker, list(policies.policy_map)
-        self._rows = settings["rollout_fragment_length"] * settings["num_envs_per_worker"]
-        num_agents = fragments.wired.info.num_agents
-        self.episodes = WholeEpisodes(policies, num_agents) if settings["batch_mode"] == WHOLE else None
-        envs = settings["num_envs_per_worker"]
-        self.team = TeamEpisodes(num_agents, worker, envs) if num_agents > 1 else None
+        self.fragments, self.worker, self._policies = fragments, worker, policies
+        self._num_agents, self._num_envs = fragments.wired.info.num_agents, settings["num_envs_per_worker"]
+        self._rows = settings["rollout_fragment_length"] * self._num_envs
+        self._is_whole, self.is_team = settings["batch_mode"] == WHOLE, self._num_agents > 1
+        self.episodes = OpenEpisodes(self._num_agents, None if self._is_whole else ["rewards"])
+        self._whole: list[list[AgentEpisode]] = []
+        """Those that are not in a batch yet, after postprocessing."""
+        self._team: list[TeamEpisode] = []
 
     def ask(self) -> None:
         """For a batch more."""
@@ -148,15 +128,43 @@ class FragmentSampler:
     def take(self) -> Batch | None:
         """The next batch, of which a fragment is full; None, and asks for another one, where that is not enough."""
         columns = self.fragments.take(self.worker)
-        batch: Batch | None = as_batch(columns, self._names, self.fragments.wired.info.num_agents)
+        batch: Batch | None = as_batch(columns, list(self._policies.policy_map), self._num_agents)
         assert batch is not None
-        if self.team is not None:
-            self.team.add(batch)
-        if self.episodes is not None:
-            self.episodes.add(batch)
-            if (batch := self.episodes.take(self._rows)) is None:
-                self.ask()
+        for number, agents in self.episodes.add(batch) if self._is_whole or self.is_team else ():
+            if self.is_team:
+                row = self.worker * self._num_envs + environment_of(number, self._num_envs)
+                self._team.append(TeamEpisode.of(agents, row))
+            if self._is_whole:
+                self._whole.append(self._postprocessed(number, agents))
+        if self._is_whole and (batch := self._whole_episodes()) is None:
+            self.ask()
         return batch
+
+    def take_team(self) -> list[TeamEpisode]:
+        """Episodes of several agents that have ended since the last call."""
+        ended, self._team = self._team, []
+        return ended
+
+    def _postprocessed(self, number: int, agents: Sequence[AgentEpisode]) -> list[AgentEpisode]:
+        """A whole episode, whose agents see the steps of each other."""
+        told, by_agent = PlanEpisode(number), {}
+        for name, agent, steps in agents:
+            by_agent[agent] = self._policies.get_policy(name), steps
+            told.add(agent, name, steps)
+        return [each._replace(steps=postprocessed(by_agent, each.agent, told)) for each in agents]
+
+    def _whole_episodes(self) -> Batch | None:
+        """The oldest ones, as many as have enough steps together; None where there are fewer."""
+        lengths = [max(each.steps.count for each in agents) for agents in self._whole]
+        enough = np.flatnonzero(np.cumsum(lengths) >= self._rows)
+        if not len(enough):
+            return None
+        taken, self._whole = self._whole[: enough[0] + 1], self._whole[enough[0] + 1 :]
+        batches: dict[str, list[SampleBatch]] = {}
+        for each in itertools.chain(*taken):
+            batches.setdefault(each.policy, []).append(each.steps)
+        together = {name: SampleBatch.concat_samples(own) for name, own in batches.items()}
+        return MultiAgentBatch.wrap_as_needed(together, sum(lengths[: enough[0] + 1]), self._policies.policy_map)
 
     def wait(self) -> Batch:
         """The next batch, that was asked for."""
@@ -199,7 +207,7 @@ class PlanWorker(PolicyMap):
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
         with self._generators, one_thread():
             if self._sampler is None:
-                fragments = LocalFragments(wire_alone(self._program, self))
+                fragments = LocalFragments(wire_workers(self._program, self, 1, in_process=True))
                 self._sampler = FragmentSampler(fragments, 0, self, self._program.settings)
             self._sampler.fragments.publish({}, self.num_steps)  # its policies are those of this worker
             self._sampler.ask()
@@ -222,9 +230,9 @@ class PlanWorker(PolicyMap):
 
 def episodes_of(samplers: Sequence[FragmentSampler]) -> list[Episode | TeamEpisode]:
     """Those of all workers that have ended since the last call."""
-    if samplers and samplers[0].team is None:
+    if samplers and not samplers[0].is_team:
         return list(samplers[0].fragments.new_episodes())
-    return [episode for sampler in samplers if sampler.team is not None for episode in sampler.team.take()]
+    return [episode for sampler in samplers for episode in sampler.take_team()]
 
 
 class RemoteWorker:
@@ -281,45 +289,3 @@ class FutureBatch:
         if self._batch is None:
             self._batch = self._sampler.wait()
         return self._batch
-
-
-class WholeEpisodes(OpenEpisodes):
-    """Puts the episodes of fragments together, for ``complete_episodes``."""
-
-    def __init__(self, policies: PolicyMap, num_agents: int) -> None:
-        """See `OpenEpisodes`."""
-        super().__init__(num_agents)
-        self._policies = policies
-        self._whole: list[list[tuple[str, SampleBatch]]] = []
-
-    def part_of(self, batch: SampleBatch, start: int, stop: int) -> SampleBatch:
-        """See `OpenEpisodes`: the steps."""
-        return batch.slice(start, stop)
-
-    def finish(self, episode: int, agents: list[Ended]) -> None:
-        """See `OpenEpisodes`; the agents see the steps of each other."""
-        told, by_agent = PlanEpisode(episode), {}
-        for name, _, parts in agents:
-            batch = SampleBatch.concat_samples(parts)
-            agent = int(dict.__getitem__(batch, "agent_index")[0])
-            by_agent[agent] = self._policies.get_policy(name), batch
-            told.add(agent, name, batch)
-        names = [name for name, *_ in agents]
-        self._whole.append(
-            [(name, postprocessed(by_agent, agent, told)) for name, agent in zip(names, by_agent, strict=True)]
-        )
-
-    def take(self, steps: int) -> Batch | None:
-        """The oldest whole episodes, as many as have so many steps together; None where there are fewer."""
-        lengths = [max(batch.count for _, batch in agents) for agents in self._whole]
-        enough = np.flatnonzero(np.cumsum(lengths) >= steps)
-        if not len(enough):
-            return None
-        taken, self._whole = self._whole[: enough[0] + 1], self._whole[enough[0] + 1 :]
-        batches: dict[str, list[SampleBatch]] = {}
-        for agents in taken:
-            for name, batch in agents:
-                batches.setdefault(name, []).append(batch)
-        together = {name: SampleBatch.concat_samples(own) for name, own in batches.items()}
-        env_steps = sum(lengths[: enough[0] + 1])
-        return MultiAgentBatch.wrap_as_needed(together, env_steps, self._policies.policy_map)

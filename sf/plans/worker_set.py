@@ -19,7 +19,7 @@ from sf.plans.policy import PlanPolicy
 from sf.plans.program import PolicySpec, Program, default_mapping
 from sf.plans.sample_batch import DEFAULT_POLICY
 from sf.plans.spaces import action_space, observation_space
-from sf.plans.wiring import Wired, temporary_experiment, wire_workers
+from sf.plans.wiring import wire_workers
 from sf.plans.worker import PARTS, WHOLE, FragmentSampler, PlanWorker, RemoteWorker, episodes_of
 from sf.processes.signals import Signals
 from sf.storage.experiment import Experiment
@@ -107,7 +107,8 @@ class WorkerSet:
     def fragments(self) -> RemoteFragments:
         """Those of the remote workers, whose processes begin with this."""
         if self._fragments is None:
-            self._fragments = RemoteFragments(self._wired(), self._signals)
+            wired = wire_workers(self._program, self._local, self.num_workers, self._experiment)
+            self._fragments = RemoteFragments(wired, self._signals)
             self._publish(self._fragments, None)
             self._fragments.start()
             samplers = [FragmentSampler(self._fragments, i, self._local, self.config) for i in range(self.num_workers)]
@@ -183,14 +184,6 @@ class WorkerSet:
         fragments, self._fragments, self._remote = self._fragments, None, []
         if fragments is not None:
             fragments.close()
-
-    def _wired(self) -> Wired:
-        """With all remote workers."""
-        parts = self._program, self._local, self.num_workers
-        if self._experiment is not None:
-            return wire_workers(*parts, self._experiment)
-        with temporary_experiment() as experiment:
-            return wire_workers(*parts, experiment)
 
 
 class WorkerShards:

@@ -60,7 +60,6 @@ def test_parts_of_the_episodes_of_dead_workers_are_forgotten() -> None:
         (worker,) = workers.remote_workers()
         worker.sample()
         kept = worker.sampler.episodes
-        assert kept is not None
         for _ in range(3):
             future = worker.remote.sample()
             processes = workers.fragments.processes
@@ -87,5 +86,4 @@ def test_returns_of_teams_leave_out_what_was_dropped() -> None:
         assert {episode.length for episode in episodes} == {10}
         assert np.allclose([episode.reward for episode in episodes], 0)
         (worker,) = workers.remote_workers()
-        assert worker.sampler.team is not None
-        assert worker.sampler.team.num_unfinished <= 2
+        assert worker.sampler.episodes.num_unfinished <= 2
