@@ -21,13 +21,12 @@ from sf.plans.blame import blamed_on_plan
 from sf.plans.columns import (
     ORDERS,
     PREFIX,
-    acted_fields,
+    acted_columns,
+    columns_for,
     expect_columns,
-    fitting,
-    not_as_before,
     observation_leaf,
-    own_name,
     read_fragment,
+    store,
 )  # fmt: skip
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform, transformed
 from sf.plans.mailbox import Mailbox, PlanAnswer
@@ -101,8 +100,12 @@ class PlanActor(ActingBeside):
         self._num_steps = 0
         """Optimizer steps that had led to the weights."""
         self.columns = columns
-        self._acted = [acted_fields(number, columns) for number in range(len(self.names))]
-        """By policy: the fields of the columns that it gives when it acts."""
+        acted = [columns_for(number, acted_columns(columns)) for number in range(len(self.names))]
+        self._acted = [
+            {name: (self.slots[PREFIX + own], columns[own]) for name, own in each.items() if own != name}
+            for each in acted
+        ]
+        """By policy: memory and kind of the columns that it gives when it acts."""
         self.leaf = observation_leaf(context.info)
         self._trajectories = Trajectories(self.slots, self.leaf, columns, self.names)
         episode = (index + 1) * EPISODES_OF_A_WORKER + incarnation * EPISODES_OF_AN_INCARNATION
@@ -238,11 +241,8 @@ class PlanActor(ActingBeside):
         if columns.keys() != acted.keys():
             expect_columns(name, columns.keys(), acted.keys(), "Acting")
         for column, values in columns.items():
-            target = self.slots[acted[column]][slot, t]
-            try:
-                target[rows] = fitting(values, target if rows is ALL else target[rows])
-            except (TypeError, ValueError, FloatingPointError) as error:
-                raise not_as_before(name, column, values, self.columns[own_name(number, column)]) from error
+            stored, before = acted[column]
+            store(values, stored, (slot, t, rows), name, column, before)
 
     def _compute(self, number: int, observations: Array, states: list[Array], actions: Array, rewards: Array) -> Any:
         """What a policy says of some rows: actions, states and extra columns."""

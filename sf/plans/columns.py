@@ -83,12 +83,6 @@ def acted_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
     return {name: column for name, column in columns.items() if not column.by_postprocessing}
 
 
-def acted_fields(policy: int, columns: Mapping[str, Column]) -> dict[str, str]:
-    """The fields of a slot for states and extra columns of a policy, by their names in batches."""
-    names = columns_for(policy, acted_columns(columns))
-    return {name: PREFIX + field for name, field in names.items() if field != name}
-
-
 def expect_columns(policy: str, gave: Collection[str], expected: Collection[str], did: str) -> None:
     """Refuses columns that are missing or new.
 
@@ -130,12 +124,29 @@ def fitting(values: Any, target: Array) -> Array:
         return array.astype(target.dtype, casting="same_kind")
 
 
-def not_as_before(policy: str, column: str, values: Any, before: Column) -> UsageError:
-    """The error for a column that cannot be stored."""
-    return UsageError(
-        f"Policy {policy!r} gave the column {column!r} as {Column.of(values)}, but for a batch of zeros it was "
-        f"{before}. A column has the same type and shape in every call."
-    )
+def store(values: Any, stored: Array, places: Any, policy: str, name: str, before: Column) -> None:
+    """Writes values of a column into places of its field.
+
+    Args:
+        values: of rows, or of steps of rows.
+        stored: the field.
+        places: in it.
+        policy: its name.
+        name: of the column.
+        before: the column as it was for a batch of zeros.
+
+    Raises:
+        UsageError: they do not fit.
+    """
+    try:
+        stored[places] = fitting(values, stored[places])
+    except (TypeError, ValueError, FloatingPointError) as error:
+        given = np.asarray(values)
+        shape = list(given.shape[stored[places].ndim - len(before.shape) :])
+        raise UsageError(
+            f"Policy {policy!r} gave the column {name!r} as {given.dtype.name}{shape}, but for a batch of zeros it was "
+            f"{before}. A column has the same type and shape in every call."
+        ) from error
 
 
 def own_name(policy: int, column: str) -> str:

@@ -279,7 +279,9 @@ class RemoteFragments(Fragments):
         self._own_signals = Signals(second_one_exits=False, parent=None) if signals is None else None
         self._signals: Signals = signals or self._own_signals  # type: ignore[assignment]  # one of them is there
         self._servers = WorkerServer()
-        self.processes: Processes | None = None
+        # Functions and classes of the script are sent as they are.
+        begin = partial(self._servers.begin_environments, imports_script=False)
+        self.processes = Processes(wired.shared, wired.config.faults, self._servers, begin)
 
     def start(self) -> None:
         """Starts the processes, if that was not done before, and waits until their environments are made.
@@ -287,11 +289,8 @@ class RemoteFragments(Fragments):
         Raises:
             SfError: one cannot be made.
         """
-        if self.processes is not None:
+        if self.processes.places:
             return
-        # Functions and classes of the script are sent as they are.
-        begin = partial(self._servers.begin_environments, imports_script=False)
-        self.processes = Processes(self.wired.shared, self.wired.config.faults, self._servers, begin)
         self.processes.start(self.wired.specs)
         while not self.processes.is_ready:
             self.processes.advance(LOOK_S, self._signals)
@@ -304,7 +303,6 @@ class RemoteFragments(Fragments):
         """
         self._expect_open()
         self.start()
-        assert self.processes is not None
         self.processes.advance(timeout_s, self._signals)
         self._advanced_s = time.monotonic()
         self.hear(self.processes.take_messages())
@@ -321,11 +319,10 @@ class RemoteFragments(Fragments):
         Raises:
             WorkerCrashed: one cannot be ended.
         """
-        self.is_closed = True
-        if self.processes is None:
+        was_closed, self.is_closed = self.is_closed, True
+        if was_closed or not self.processes.places:
             return
-        processes, self.processes = self.processes, None
-        problems = processes.stop(self._signals)
+        problems = self.processes.stop(self._signals)
         self._servers.__exit__(None, None, None)  # ends what keeps watch
         if self._own_signals is not None:
             self._own_signals.close()

@@ -32,6 +32,8 @@ NOT_READY = NotReady()
 Source = Callable[[float | None], Iterable[Any]]
 """Makes the items anew. With a timeout in seconds it gives `NOT_READY` instead of waiting longer."""
 Transform = Callable[[Iterator[Any]], Iterator[Any]]
+Each = tuple[Callable[[Any], Iterable[Any]], Callable[[], Iterable[Any]]]
+"""Functions from an item to items, and to those that come after the last one."""
 
 
 class OperatorFailed(SfError):
@@ -132,13 +134,10 @@ class LocalIterator:
     def filter(self, fn: Callable[[Any], bool]) -> LocalIterator:
         """Keeps the items for which the function is true."""
 
-        def apply(items: Iterator[Any]) -> Iterator[Any]:
-            with _closing(items):
-                for item in items:
-                    if isinstance(item, NotReady) or self._call(fn, item):
-                        yield item
+        def kept(item: Any) -> Iterable[Any]:
+            return (item,) if self._call(fn, item) else ()
 
-        return self.transform(apply, f"filter({operator_name(fn)})")
+        return self._each(lambda: (kept, tuple), f"filter({operator_name(fn)})")
 
     def batch(self, n: int) -> LocalIterator:
         """Lists of n items; the last one may be shorter.
@@ -149,34 +148,25 @@ class LocalIterator:
         if n < 1:
             raise ValueError(f"batch({n}) makes no lists. Use 1 or more.")
 
-        def apply(items: Iterator[Any]) -> Iterator[Any]:
-            with _closing(items):
-                batch: list[Any] = []
-                for item in items:
-                    if isinstance(item, NotReady):
-                        yield item
-                        continue
-                    batch.append(item)
-                    if len(batch) >= n:
-                        yield batch
-                        batch = []
-                if batch:
-                    yield batch
+        def begin() -> Each:
+            batch: list[Any] = []
 
-        return self.transform(apply, f"batch({n})")
+            def full(item: Any) -> Iterable[Any]:
+                batch.append(item)
+                return rest() if len(batch) >= n else ()
+
+            def rest() -> Iterable[Any]:
+                whole = batch[:]
+                batch.clear()
+                return [whole] if whole else ()
+
+            return full, rest
+
+        return self._each(begin, f"batch({n})")
 
     def flatten(self) -> LocalIterator:
         """The items of the items."""
-
-        def apply(items: Iterator[Any]) -> Iterator[Any]:
-            with _closing(items):
-                for item in items:
-                    if isinstance(item, NotReady):
-                        yield item
-                    else:
-                        yield from item
-
-        return self.transform(apply, "flatten")
+        return self._each(lambda: (iter, tuple), "flatten")
 
     def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
         """`for_each`, then `flatten`."""
@@ -185,20 +175,31 @@ class LocalIterator:
     def shuffle(self, buffer_size: int, seed: int | None = None) -> LocalIterator:
         """Each item is drawn from the next `buffer_size` ones."""
 
+        def begin() -> Each:
+            draws, buffer = random.Random(seed), list[Any]()
+
+            def drawn(item: Any) -> Iterable[Any]:
+                buffer.append(item)
+                return [buffer.pop(draws.randrange(len(buffer)))] if len(buffer) >= buffer_size else ()
+
+            return drawn, lambda: (buffer.pop(draws.randrange(left)) for left in range(len(buffer), 0, -1))
+
+        return self._each(begin, f"shuffle({buffer_size})")
+
+    def _each(self, begin: Callable[[], Each], name: str) -> LocalIterator:
+        """The items that functions make of those that are ready, and of the end; both are made anew by `begin`."""
+
         def apply(items: Iterator[Any]) -> Iterator[Any]:
-            draws, buffer = random.Random(seed), []
+            make, rest = begin()
             with _closing(items):
                 for item in items:
                     if isinstance(item, NotReady):
                         yield item
-                        continue
-                    buffer.append(item)
-                    if len(buffer) >= buffer_size:
-                        yield buffer.pop(draws.randrange(len(buffer)))
-                while buffer:
-                    yield buffer.pop(draws.randrange(len(buffer)))
+                    else:
+                        yield from make(item)
+                yield from rest()
 
-        return self.transform(apply, f"shuffle({buffer_size})")
+        return self.transform(apply, name)
 
     def zip_with_source_actor(self) -> LocalIterator:
         """Pairs of the worker that an item comes from, and the item.

@@ -116,7 +116,6 @@ class PlanRun:
         trainer.workers.remote_workers()  # starting them is not training
         self._first_frames, self._began_s = self._counter(STEPS_SAMPLED), time.monotonic()
         self._saved_s, self._iterations = self._began_s, trainer.iteration
-        self._last_faults: dict[str, float] = {}
         self._run = RunConfig(
             env=env_name(trainer.config["env"]), train_for_env_steps=limits.train_for_env_steps,
             train_for_seconds=limits.train_for_seconds, stop_at_reward=limits.stop_at_reward,
@@ -177,7 +176,6 @@ class PlanRun:
         Console().line(f"Saved {path} (iteration {self.trainer.iteration})")
 
     def _finish(self, reason: str, code: int) -> None:
-        self._faults()
         self.trainer.plan.close()
         fragments = self.trainer.workers.begun_fragments
         if fragments is None:
@@ -212,11 +210,8 @@ class PlanRun:
 
     def _pids(self) -> dict[str, int]:
         fragments = self.trainer.workers.begun_fragments
-        workers = {} if fragments is None or fragments.processes is None else fragments.processes.pids()
-        return {"driver": os.getpid(), **workers}
+        return {"driver": os.getpid(), **({} if fragments is None else fragments.processes.pids())}
 
     def _faults(self) -> dict[str, float]:
         fragments = self.trainer.workers.begun_fragments
-        if fragments is not None and fragments.processes is not None:
-            self._last_faults = fragments.processes.faults()
-        return self._last_faults
+        return {} if fragments is None else fragments.processes.faults()

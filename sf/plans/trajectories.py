@@ -17,9 +17,8 @@ from sf.plans.columns import (
     acted_columns,
     columns_for,
     expect_columns,
-    fitting,
-    not_as_before,
     own_name,
+    store,
 )  # fmt: skip
 from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.policy import PlanPolicy
@@ -30,7 +29,8 @@ from sf.shared.arena import Array
 from sf.shared.slot_fields import NO_POLICY
 from sf.shared.slots import Slots
 
-NOT_FOLLOWED: tuple[Mapping[str, Array], int] = {}, 0
+Followed = dict[tuple[int, int], dict[str, Any]]
+"""By step and row: the extra columns for the observation after it."""
 Compute = Callable[[int, Array, list[Array], Array, Array], tuple[Array, list[Array], dict[str, Array]]]
 """From the number of a policy, observations, states, last actions and last rewards to actions, states and columns."""
 Finals = tuple[Array, ...] | None
@@ -76,13 +76,11 @@ class Trajectories:
             finals: see there.
             compute: what a policy says of some rows.
         """
-        followed: dict[int, dict[tuple[int, int], tuple[Mapping[str, Array], int]]] = {}
+        followed: dict[int, Followed] = {}
         for number, policy in enumerate(policies):
             if policy.postprocesses and len(rows := self._rows_of(number, slot)):
-                after, cuts = (
-                    self._after(slot, number, rows, agents, compute),
-                    self._cuts(slot, number, policy, finals, compute),
-                )
+                after = self._after(slot, number, rows, agents, compute)
+                cuts = self._cuts(slot, number, policy, finals, compute)
                 if not self._at_once(slot, number, policy, after, cuts):
                     followed[number] = self._followed(rows, after, cuts)
         if followed:
@@ -112,15 +110,12 @@ class Trajectories:
         states = [slots[PREFIX + name][places] for name in names]
         return Cuts(times, rows, compute(number, final, states, slots.actions[places], slots.rewards[places])[2])
 
-    def _followed(
-        self, rows: Array, after: Mapping[str, Array], cuts: Cuts
-    ) -> dict[tuple[int, int], tuple[Mapping[str, Array], int]]:
-        """By step and row: where the extra columns for the observation after it are."""
-        places = zip(cuts.times.tolist(), cuts.rows.tolist(), strict=True)
-        last = self._topology.rollout - 1
-        return {(last, row): (after, index) for index, row in enumerate(rows.tolist())} | {
-            place: (cuts.columns, index) for index, place in enumerate(places)
-        }
+    def _followed(self, rows: Array, after: Mapping[str, Array], cuts: Cuts) -> Followed:
+        found, last = {}, np.full(len(rows), self._topology.rollout - 1)
+        for times, places, columns in ((last, rows, after), cuts):
+            for index, place in enumerate(zip(times.tolist(), places.tolist(), strict=True)):
+                found[place] = {name: column[index] for name, column in columns.items()}
+        return found
 
     def _at_once(self, slot: int, number: int, policy: PlanPolicy, after: Mapping[str, Array], cuts: Cuts) -> bool:
         """All trajectories of a fragment together, if the policy can do that and no other one has acted."""
@@ -139,7 +134,7 @@ class Trajectories:
             self._store(number, name, given[name], values, slot)
         return True
 
-    def _one_by_one(self, slot: int, policies: Sequence[PlanPolicy], followed: Mapping[int, Any]) -> None:
+    def _one_by_one(self, slot: int, policies: Sequence[PlanPolicy], followed: Mapping[int, Followed]) -> None:
         """The agents of an episode see the steps of each other, before they were postprocessed."""
         has_others = self._topology.agents_per_env > 1
         episodes: dict[int, list[Part]] = {}
@@ -159,7 +154,7 @@ class Trajectories:
     def _agent_of(self, part: Part) -> int:
         return part.row % self._topology.agents_per_env
 
-    def _parts(self, slot: int, policy: int, followed: Mapping[Any, Any]) -> list[Part]:
+    def _parts(self, slot: int, policy: int, followed: Followed) -> list[Part]:
         parts, length = [], self._topology.rollout
         is_own = self._slots[PREFIX + POLICY][slot] == policy
         is_own &= self._slots.policy_id[slot] != NO_POLICY
@@ -169,8 +164,7 @@ class Trajectories:
                 steps = start + np.flatnonzero(is_own[start:stop, row])
                 if len(steps):
                     batch = self._read(slot, policy, row, steps)
-                    extra, index = followed.get((stop - 1, row), NOT_FOLLOWED)
-                    batch.after = {name: extra[name][index] for name in extra}
+                    batch.after = followed.get((stop - 1, row), {})
                     parts.append(Part(policy, row, steps, batch))
         return parts
 
@@ -190,9 +184,4 @@ class Trajectories:
             self._store(part.policy, column, field, dict.__getitem__(after, column), (slot, part.steps, part.row))
 
     def _store(self, policy: int, column: str, field: str, values: Any, places: Any) -> None:
-        stored = self._slots[PREFIX + field]
-        try:
-            stored[places] = fitting(values, stored[places])
-        except (TypeError, ValueError, FloatingPointError) as error:
-            rows = values if isinstance(places, tuple) else [row for step in values for row in step]
-            raise not_as_before(self._names[policy], column, rows, self._columns[field]) from error
+        store(values, self._slots[PREFIX + field], places, self._names[policy], column, self._columns[field])

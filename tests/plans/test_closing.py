@@ -63,7 +63,6 @@ def test_parts_of_the_episodes_of_dead_workers_are_forgotten() -> None:
         for _ in range(3):
             future = worker.remote.sample()
             processes = workers.fragments.processes
-            assert processes is not None
             os.kill(processes.pids()["rollout-0"], signal.SIGKILL)
             assert whole(future.result())
             assert kept.num_unfinished <= 1

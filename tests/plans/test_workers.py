@@ -212,7 +212,6 @@ def test_worker_that_is_killed_is_replaced_and_counted(workers: WorkerSet) -> No
     first, second = workers.remote_workers()
     first.sample()
     processes = workers.fragments.processes
-    assert processes is not None
     pid = processes.pids()["rollout-1"]
     future = second.remote.sample()
     os.kill(pid, signal.SIGKILL)
@@ -227,7 +226,6 @@ def test_transforms_survive_the_worker(workers: WorkerSet) -> None:
     counts = raw.for_each(lambda batch: batch.count).gather_async()
     assert next(counts) == 30
     processes = workers.fragments.processes
-    assert processes is not None
     os.kill(processes.pids()["rollout-0"], signal.SIGKILL)
     assert counts.take(6) == [30] * 6
     counts.close()
@@ -259,7 +257,6 @@ def test_result_of_a_function_that_cannot_be_sent_back(workers: WorkerSet) -> No
 def test_nothing_is_left_behind(workers: WorkerSet) -> None:
     workers.remote_workers()[0].remote.sample()
     processes = workers.fragments.processes
-    assert processes is not None
     pids = list(processes.pids().values())
     workers.stop()
     for pid in pids:
@@ -416,7 +413,6 @@ def test_worker_that_dies_in_an_async_union_is_replaced(workers: WorkerSet) -> N
     together = Concurrently([first, second], mode="async")
     next(together)
     processes = workers.fragments.processes
-    assert processes is not None
     os.kill(processes.pids()["rollout-1"], signal.SIGKILL)
     assert len(together.take(6)) == 6
     together.close()
