@@ -7,7 +7,8 @@ of a fragment its trajectories are postprocessed, one episode of one agent after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class PlanActor(ActingBeside):
             config: of the run, resolved.
             weights: of all policies, published by the driver.
             bells: that it hears or rings.
-            program: see `Program.to_bytes`; as it is in the process of the driver.
+            program: packed; as it is in the process of the driver.
             columns: of fragments, beside those that all slots have.
             orders: what to do with each fragment.
             calls: what to do once.
@@ -156,8 +157,7 @@ class PlanActor(ActingBeside):
             self._look_at_policies()
             agents.begin_fragment(self._policies, self._policy_of)
             self._finals = []
-            for column, values in agents.constant_columns().items():
-                self.slots[PREFIX + column][slot] = values
+            self.slots[PREFIX + "agent_index"][slot] = agents.agent_indices
         else:
             self._note_step(group, slot, t - 1)
         if t == self.topology.rollout:
@@ -229,7 +229,7 @@ class PlanActor(ActingBeside):
             columns |= {f"state_out_{i}": np.asarray(after) for i, after in enumerate(following)}
             self._store(number, columns, slot, t, rows)
             agents.keep_states(number, rows, following)
-        for column, values in agents.columns(len(self.names)).items():
+        for column, values in agents.columns().items():
             slots[PREFIX + column][slot, t] = values
         slots.policy_version[slot, t] = self._num_steps
         agents.last_actions[:] = slots.actions[slot, t]
@@ -287,18 +287,10 @@ class PlanActor(ActingBeside):
 def applied(transforms: Sequence[Transform]) -> Callable[[Any], list[Any]]:
     """From a batch to the items that transforms of an iterator to an iterator, one after the other, make of it."""
     batches: list[Any] = []
-
-    def source() -> Iterator[Any]:
-        while True:
-            yield batches.pop() if batches else NOT_READY
-
-    items = transformed(source(), transforms)
+    items = transformed(iter(lambda: batches.pop() if batches else NOT_READY, object()), transforms)
 
     def apply(batch: Any) -> list[Any]:
         batches.append(batch)
-        made = []
-        while not isinstance(item := next(items), NotReady):
-            made.append(item)
-        return made
+        return list(itertools.takewhile(lambda item: not isinstance(item, NotReady), items))
 
     return apply

@@ -28,6 +28,7 @@ class GroupOfAgents:
             first_episode: the numbers of episodes begin here, see `environment_of`.
         """
         rows, self._agents_per_env = topology.rows, topology.agents_per_env
+        self.agent_indices = np.arange(rows) % self._agents_per_env
         self.last_actions, self.last_rewards = np.zeros_like(actions), np.zeros(rows, np.float32)
         self.states: list[list[Array]] = []
         """[rows, ...] recurrent states of each policy."""
@@ -81,15 +82,9 @@ class GroupOfAgents:
                 states[i] = state = state.astype(np.result_type(state, after))
             state[rows] = after
 
-    def columns(self, num_policies: int) -> dict[str, Array]:
+    def columns(self) -> dict[str, Array]:
         """Columns of a step that all policies have, [rows] each."""
-        columns = {"eps_id": self._episodes, "unroll_id": self._parts, "t": self._steps}
-        return columns if num_policies == 1 else columns | {POLICY: self._policies}
-
-    def constant_columns(self) -> dict[str, Any]:
-        """Those that are the same in all steps of a fragment; the policies where there is one."""
-        agents = np.arange(len(self._steps)) % self._agents_per_env
-        return {POLICY: 0, "agent_index": agents}
+        return {"eps_id": self._episodes, "unroll_id": self._parts, "t": self._steps, POLICY: self._policies}
 
     def note_step(self, rewards: Array, ended: Array) -> None:
         """After a step of all agents."""

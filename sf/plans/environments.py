@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 
@@ -23,14 +23,7 @@ CONFIGS = "config", "env_config", "env_context"
 """A class with a parameter of such a name takes ``env_config`` as a whole, as those of RLlib do."""
 
 
-class Look(NamedTuple):
-    """An environment, looked at once."""
-
-    source: EnvSource
-    info: EnvInfo
-
-
-def look_at(env: str | Callable[..., Any], env_config: Mapping[str, Any]) -> Look:
+def look_at(env: str | Callable[..., Any], env_config: Mapping[str, Any]) -> tuple[EnvSource, EnvInfo]:
     """How to make an environment, and its spaces.
 
     Args:
@@ -48,7 +41,7 @@ def look_at(env: str | Callable[..., Any], env_config: Mapping[str, Any]) -> Loo
     factory, vector_factory = (make and ByValue(make) for make in (source.factory, source.vector_factory))
     kwargs = Arguments(source.kwargs)
     source = replace(source, kwargs=kwargs, factory=factory, vector_factory=vector_factory, registration=None)
-    return Look(source, probe(source))
+    return source, probe(source)
 
 
 def env_name(env: str | Callable[..., Any]) -> str:

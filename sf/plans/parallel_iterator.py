@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from sf.plans.local_iterator import END, NOT_READY, LocalIterator, Transform
@@ -153,14 +154,11 @@ class ParallelIterator:
         return chain.transforms
 
 
-class _begun:
+@contextmanager
+def _begun(shards: Shards, transforms: Sequence[Transform]) -> Iterator[None]:
     """Between `begin` and `end`."""
-
-    def __init__(self, shards: Shards, transforms: Sequence[Transform]) -> None:
-        self._shards, self._transforms = shards, transforms
-
-    def __enter__(self) -> None:
-        self._shards.begin(self._transforms)
-
-    def __exit__(self, *_: object) -> None:
-        self._shards.end()
+    shards.begin(transforms)
+    try:
+        yield
+    finally:
+        shards.end()

@@ -46,20 +46,12 @@ class Program:
     postprocesses: bool = True
     """Whether workers postprocess the trajectories of a fragment; the driver does where it wants whole episodes."""
 
-    look: Any = None
+    look: tuple[Any, Any] = None, None
     """How to make the environment, and its spaces."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Those of the workers."""
     registered: Sequence[bytes] = ()
     """What Gymnasium knows of environments that only the program of the driver may have registered."""
-
-    def to_bytes(self) -> bytes:
-        """With functions and classes that are defined in a script or in other functions.
-
-        Raises:
-            UsageError: it holds something that cannot be sent to a process.
-        """
-        return packed("A plan", self)
 
 
 def packed(what: str, thing: Any) -> bytes:
@@ -78,7 +70,7 @@ def packed(what: str, thing: Any) -> bytes:
 
 
 def unpacked(text: bytes) -> Program:
-    """The inverse of `Program.to_bytes`, in a worker."""
+    """A program that was `packed`, in a worker."""
     program: Program = cloudpickle.loads(text)
     for spec in map(cloudpickle.loads, program.registered):
         gymnasium.registry.setdefault(spec.id, spec)

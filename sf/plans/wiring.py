@@ -14,7 +14,7 @@ from sf.plans.columns import acted_columns, columns_of, observation_leaf, stored
 from sf.plans.environments import env_name, registrations
 from sf.plans.mailbox import Mailbox
 from sf.plans.policy_map import PolicyMap
-from sf.plans.program import Column, Program
+from sf.plans.program import Column, Program, packed
 from sf.rollout.bells import RolloutBells
 from sf.run.preparation import vectorized
 from sf.run.sizes import resolve
@@ -91,7 +91,7 @@ def wire_workers(
     if in_process:
         further |= {"program": program, "worker": local}
     else:
-        further["program"] = replace(program, registered=registrations(source)).to_bytes()
+        further["program"] = packed("A plan", replace(program, registered=registrations(source)))
     workers = [
         spec.with_factories(ACTOR, **further, orders=orders[spec.index], calls=calls[spec.index])
         for spec in specs

@@ -74,10 +74,11 @@ class WorkerSet:
             ResourceError: the processor is not for several processes.
         """
         self.config = {**SETTINGS, **config}
-        _check(self.config, _own_settings(policies))
+        named = _named(policies)
+        _check(self.config, _own_settings(named))
         _expect_processor(self.num_workers)
-        look = look_at(self.config["env"], self.config["env_config"])
-        specs, postprocesses = _specs(policies, look.info, self.config), self.config["batch_mode"] == PARTS
+        look = _, info = look_at(self.config["env"], self.config["env_config"])
+        specs, postprocesses = _specs(named, info, self.config), self.config["batch_mode"] == PARTS
         self._program = Program(specs, policy_mapping_fn, policies_to_train, postprocesses, look, self.config)
         if self.config["seed"] is not None:
             seed_globals([self.config["seed"]])
@@ -278,27 +279,27 @@ def _named(policies: Policies) -> dict[str, PolicySpec]:
     return {name: spec if isinstance(spec, PolicySpec) else PolicySpec(*spec) for name, spec in named.items()}
 
 
-def _own_settings(policies: Policies) -> set[str]:
+def _own_settings(policies: Mapping[str, PolicySpec]) -> set[str]:
     """Names of settings that policies have themselves."""
     names: set[str] = set()
-    for spec in _named(policies).values():
+    for spec in policies.values():
         defaults = getattr(getattr(spec.policy_class, "hooks", None), "get_default_config", None)
         names |= {*spec.config, *(defaults() if defaults else ())}
     return names
 
 
-def _specs(policies: Policies, info: Any, config: Mapping[str, Any]) -> dict[str, PolicySpec]:
+def _specs(policies: Mapping[str, PolicySpec], info: Any, config: Mapping[str, Any]) -> dict[str, PolicySpec]:
     """Each with its spaces and its whole config."""
-    own_observations, own_actions = observation_space(info), action_space(info)
-    specs = {}
-    for name, spec in _named(policies).items():
-        specs[name] = PolicySpec(
+    observations, actions = observation_space(info), action_space(info)
+    return {
+        name: PolicySpec(
             spec.policy_class,
-            own_observations if spec.observation_space is None else spec.observation_space,
-            own_actions if spec.action_space is None else spec.action_space,
+            observations if spec.observation_space is None else spec.observation_space,
+            actions if spec.action_space is None else spec.action_space,
             {**config, **spec.config},
         )
-    return specs
+        for name, spec in policies.items()
+    }
 
 
 def _expect_processor(num_workers: int) -> None:
