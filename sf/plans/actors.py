@@ -22,9 +22,6 @@ from sf.processes.child import KILL_GRACE_S, Child, spawned
 from sf.processes.process import Ready
 from sf.processes.simulators import Simulators
 
-RETURNED, ENDED, RAISED, UNREADABLE = range(4)
-"""How a call came back: with a result, with `StopIteration`, with an exception, or as what nothing can be made of."""
-
 
 class Actor:
     """An object in a process of its own, which begins with the first call.
@@ -59,13 +56,14 @@ class Actor:
         call = packed(f"A call of {self.name}.{method}", (method, arguments, named))
         if self._end is None:
             self._begin()
-        assert self._line is not None
+        if self._line is None:
+            raise UsageError(f"The actor {self.name} has ended. Make a new one.")
         return self._line.send(call, self)
 
     def stop(self) -> None:
         """Ends the process; calls that are under way fail."""
         if self._end is None:
-            self._end = _nothing
+            self._end = lambda: None  # nothing has begun
         self._end()
 
     def _begin(self) -> None:
@@ -138,16 +136,13 @@ class Line:
         if not future.set_running_or_notify_cancel():
             return
         try:
-            how, result = cloudpickle.loads(text)
+            failure, result = cloudpickle.loads(text)
         except BaseException as error:
-            how, result = UNREADABLE, f"{type(error).__name__}: {error}"
-        if how == RAISED:
-            future.set_exception(OperatorFailed(f"The actor {self._name} raised {result}"))
-        elif how == UNREADABLE:
-            told = f"The actor {self._name} returned what cannot be unpickled here: {result}. Return plain data."
-            future.set_exception(OperatorFailed(told))
+            failure = f"returned what cannot be unpickled here: {type(error).__name__}: {error}. Return plain data."
+        if failure is None:
+            future.set_result(result)
         else:
-            future.set_result(END if how == ENDED else result)
+            future.set_exception(OperatorFailed(f"The actor {self._name} {failure}"))
 
 
 def serve(tell: Callable[[Any], None], connection: Connection, recipe: bytes) -> None:
@@ -161,11 +156,11 @@ def serve(tell: Callable[[Any], None], connection: Connection, recipe: bytes) ->
             try:
                 if not found:  # so that the caller hears of an exception in the constructor
                     found.append(make(*arguments, **named))
-                answer = cloudpickle.dumps((RETURNED, _carried_out(found[0], *cloudpickle.loads(call))))
+                answer = cloudpickle.dumps((None, _carried_out(found[0], *cloudpickle.loads(call))))
             except StopIteration:
-                answer = cloudpickle.dumps((ENDED, None))
+                answer = cloudpickle.dumps((None, END))
             except Exception as error:
-                answer = cloudpickle.dumps((RAISED, f"{type(error).__name__}: {error}"))
+                answer = cloudpickle.dumps((f"raised {type(error).__name__}: {error}", None))
             connection.send_bytes(answer)
 
 
@@ -181,7 +176,3 @@ def _end(child: Child, simulators: Simulators, connection: Connection) -> None:
     child.reap(KILL_GRACE_S)
     simulators.close()
     connection.close()
-
-
-def _nothing() -> None:
-    """Stops an actor before its first call."""

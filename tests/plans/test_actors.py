@@ -66,8 +66,11 @@ def test_actors_of_other_processes_work_and_end() -> None:
     with pytest.raises(WorkerCrashed, match="The process of the actor Own has ended"):
         waiting.result()
     actor.stop()
-    with pytest.raises(UsageError, match="Own has ended"):
-        actor.remote.fails()
+    never_called = Actor(Own, range(3))
+    never_called.stop()
+    for ended in (actor, never_called):
+        with pytest.raises(UsageError, match="Own has ended"):
+            ended.remote.fails()
 
 
 class Unreadable:
