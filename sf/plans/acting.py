@@ -33,7 +33,7 @@ from sf.plans.local_iterator import NOT_READY, NotReady, Transform, transformed
 from sf.plans.mailbox import Mailbox, PlanAnswer
 from sf.plans.numpy_acting import act_in_numpy, network_in_numpy
 from sf.plans.policy_map import as_batch
-from sf.plans.program import Column, Program, unpacked
+from sf.plans.program import Column
 from sf.plans.trajectories import Finals, Trajectories
 from sf.plans.worker import PlanWorker
 from sf.shared.arena import Array
@@ -56,11 +56,10 @@ class PlanActor(ActingBeside):
         config: Config,
         weights: Mailbox,
         bells: InferenceBells,
-        program: bytes | Program,
+        worker: PlanWorker | bytes,
         columns: Mapping[str, Column],
         orders: Mailbox,
         calls: Mailbox,
-        worker: PlanWorker | None = None,
         incarnation: int = 0,
     ) -> None:
         """Builds the policies, whose weights come with the first publication, or takes those of a worker.
@@ -71,24 +70,23 @@ class PlanActor(ActingBeside):
             config: of the run, resolved.
             weights: of all policies, published by the driver.
             bells: that it hears or rings.
-            program: packed; as it is in the process of the driver.
+            worker: of the same process, whose policies act; its program, packed, in a process of its own.
             columns: of fragments, beside those that all slots have.
             orders: what to do with each fragment.
             calls: what to do once.
-            worker: of the same process, whose policies act; None in a process of its own.
             incarnation: how many workers have had this place before.
         """
         import torch
 
-        if worker is None:
+        self._has_own_policies = isinstance(worker, bytes)
+        if self._has_own_policies:
             torch.set_num_threads(1)
         torch.manual_seed(int(np.random.SeedSequence([context.seed, index, incarnation]).generate_state(1)[0]))
         super().__init__(context, index, bells)
         self.weights, self.version = weights, NOTHING_PUBLISHED
-        self.program = unpacked(program) if isinstance(program, bytes) else program
-        self.names = list(self.program.policies)
-        self._has_own_policies = worker is None
-        self.index, self.worker = index, worker or PlanWorker.elsewhere(self.program, index, context.seed)
+        self.index = index
+        self.worker = PlanWorker.elsewhere(worker, index, context.seed) if isinstance(worker, bytes) else worker
+        self.program, self.names = self.worker.program, list(self.worker.program.policies)
         self._random = np.random.default_rng([context.seed, index, incarnation])
         self._networks: list[tuple[Any, Any]] = []
         """Policies, and those of their networks that act in NumPy."""

@@ -41,7 +41,7 @@ class Fragments:
 
     def __init__(self, wired: Wired) -> None:
         """Nothing is asked for, and nothing published."""
-        self.wired, self.slots = wired, wired.slots
+        self.wired, self.slots = wired, wired.shared.slots
         topology = wired.shared.topology
         self.num_workers = topology.num_workers
         self._wanted = np.zeros(self.num_workers, np.int64)
@@ -63,15 +63,10 @@ class Fragments:
         for mailbox in (*wired.orders, *wired.calls, wired.weights):
             mailbox.allocate()
 
-    @property
-    def version(self) -> int:
-        """That of the newest published weights; -1 for none."""
-        return self.wired.weights.number
-
     def publish(
         self, weights: Mapping[str, Any], steps: int = 0, workers: Iterable[int] | None = None, timestep: int = 0
-    ) -> int:
-        """Makes the weights of all policies the newest; returns their version.
+    ) -> None:
+        """Makes the weights of all policies the newest.
 
         Args:
             weights: by policy.
@@ -80,10 +75,9 @@ class Fragments:
             timestep: of the plan, which the policies are told.
         """
         arrays = map_leaves(_as_array, dict(weights))
-        version = self.wired.weights.send(Published(arrays, steps, timestep), "The weights of the policies")
+        self.wired.weights.send(Published(arrays, steps, timestep), "The weights of the policies")
         for worker in range(self.num_workers) if workers is None else workers:
             self.wired.calls[worker].send(None)
-        return version
 
     def ask(self, worker: int) -> None:
         """Has a worker collect one fragment more."""
@@ -93,10 +87,6 @@ class Fragments:
         self._wanted[worker] += 1
         self._permit(worker)
         self.wake(worker)
-
-    def full(self) -> list[int]:
-        """Workers that have a full fragment, the one that filled its slot first comes first."""
-        return list(dict.fromkeys(worker for worker, _ in self._waiting()))
 
     def take(self, worker: int) -> dict[str, Array]:
         """The columns of the oldest full fragment of a worker; copies."""
@@ -111,16 +101,19 @@ class Fragments:
         return columns
 
     def wait(self, workers: set[int], timeout_s: float | None = None) -> list[int]:
-        """Those of the workers that have a full fragment; waits until there is one, or for so many seconds."""
+        """Those of the workers that have a full fragment, the one that filled its slot first comes first.
+
+        Waits until there is one, or for so many seconds.
+        """
         end_s = np.inf if timeout_s is None else time.monotonic() + timeout_s
         if time.monotonic() > self._advanced_s + SUPERVISE_S:  # also where a fragment is always there
             self.advance(0.0)
-        while not (ready := [worker for worker in self.full() if worker in workers]):
+        while not (ready := dict.fromkeys(worker for worker, _ in self._waiting() if worker in workers)):
             left_s = end_s - time.monotonic()
             if left_s <= 0:
                 break
             self.advance(min(LOOK_S, left_s))
-        return ready
+        return list(ready)
 
     def order(self, transforms: Callable[[Any], Sequence[Transform]]) -> None:
         """Has all workers make items of the fragments that they begin from now on; earlier ones are dropped.

@@ -190,9 +190,7 @@ class TorchPolicy(PlanPolicy):
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
         """See `PlanPolicy`."""
-        gradients, info = self.compute_gradients(samples)
-        self.apply_gradients(gradients)
-        return info | dict(self._call("extra_learn_fetches_fn") or {})
+        return super().learn_on_batch(samples) | dict(self._call("extra_learn_fetches_fn") or {})
 
     def compute_gradients(self, postprocessed_batch: SampleBatch) -> tuple[list[Any], dict[str, Any]]:
         """See `PlanPolicy`; gradients are tensors in the order of the parameters, None for those without one."""

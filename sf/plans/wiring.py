@@ -6,24 +6,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, check
 from sf.machine.cores import usable_cores
 from sf.plans.columns import acted_columns, columns_of, observation_leaf, stored_fields
 from sf.plans.environments import env_name, registrations
 from sf.plans.mailbox import Mailbox
-from sf.plans.policy_map import PolicyMap
-from sf.plans.program import Column, Program, packed
+from sf.plans.program import Column, packed
 from sf.rollout.bells import RolloutBells
 from sf.run.preparation import vectorized
 from sf.run.sizes import resolve
 from sf.run.wiring import Shared, wire
 from sf.shared.doorbell import Doorbell
 from sf.shared.role import RoleSpec
-from sf.shared.slots import Slots
 from sf.spaces import EnvInfo
 from sf.storage.experiment import Experiment
+
+if TYPE_CHECKING:
+    from sf.plans.worker import PlanWorker
 
 ACTOR = {"sf.inference.small_worker:SmallInference": "sf.plans.acting:PlanActor"}
 
@@ -48,26 +49,16 @@ class Wired:
     leaf: str
     """Name of the observation."""
 
-    @property
-    def slots(self) -> Slots:
-        """Where fragments lie."""
-        return self.shared.slots
-
 
 def wire_workers(
-    program: Program,
-    local: PolicyMap,
-    num_workers: int,
-    experiment: Experiment | None = None,
-    in_process: bool = False,
+    local: PlanWorker, num_workers: int, experiment: Experiment | None = None, in_process: bool = False
 ) -> Wired:
     """Allocates what workers share with the driver.
 
     Args:
-        program: that the workers compute, with a look at the environment. Of its settings these are read: env,
-            env_config, num_envs_per_worker, rollout_fragment_length, normalize_actions, fragments_in_flight, seed.
         local: the worker of this process. Its policies say which columns there are, and act for roles that the driver
-            steps.
+            steps. Of the settings of its program these are read: env, env_config, num_envs_per_worker,
+            rollout_fragment_length, normalize_actions, fragments_in_flight, seed.
         num_workers: processes.
         experiment: holds the directory; None for a temporary one.
         in_process: for roles that are stepped by the driver.
@@ -75,6 +66,7 @@ def wire_workers(
     Raises:
         SfError: the environment or the settings are refused.
     """
+    program = local.program
     source, info = program.look
     columns = columns_of(local.policy_map)
     if not program.postprocesses:
@@ -87,11 +79,8 @@ def wire_workers(
         shared, specs = wire(config, info, source, directory, stored_fields(columns))
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
     weights = Mailbox()
-    further: dict[str, Any] = {"columns": columns, "weights": weights}
-    if in_process:
-        further |= {"program": program, "worker": local}
-    else:
-        further["program"] = packed("A plan", replace(program, registered=registrations(source)))
+    worker = local if in_process else packed("A plan", replace(program, registered=registrations(source)))
+    further: dict[str, Any] = {"columns": columns, "weights": weights, "worker": worker}
     workers = [
         spec.with_factories(ACTOR, **further, orders=orders[spec.index], calls=calls[spec.index])
         for spec in specs

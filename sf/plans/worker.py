@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.fragments import Fragments, LocalFragments
 from sf.plans.minibatches import sequence_starts
 from sf.plans.policy_map import Batch, PolicyMap, as_batch
-from sf.plans.program import Program
+from sf.plans.program import Program, unpacked
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
 from sf.plans.wiring import wire_workers
 from sf.shared.episodes import Episode
@@ -183,21 +184,22 @@ class PlanWorker(PolicyMap):
     def __init__(self, program: Program) -> None:
         """Builds the policies of the program, and makes no environment yet."""
         super().__init__({name: spec.build() for name, spec in program.policies.items()}, program.policies_to_train)
-        self._program = program
+        self.program = program
         self._sampler: FragmentSampler | None = None
         entropy: Any = np.random.SeedSequence(program.settings["seed"]).entropy
         self._generators = GlobalGenerators([entropy, SAMPLING], is_shared=True)
         """Generators for sampling: those of the program stay as they are."""
 
     @classmethod
-    def elsewhere(cls, program: Program, index: int, seed: int) -> PlanWorker:
+    def elsewhere(cls, packed: bytes, index: int, seed: int) -> PlanWorker:
         """What functions of a plan see of the worker that they run in; its samples have environments of their own.
 
         Args:
-            program: of the worker.
+            packed: program of the worker.
             index: of it.
             seed: of all workers.
         """
+        program = unpacked(packed)
         own_seed = int(np.random.SeedSequence([seed, index, SAMPLING]).generate_state(1)[0])
         worker = cls(replace(program, settings={**program.settings, "seed": own_seed}))
         worker.worker_index = index
@@ -207,8 +209,8 @@ class PlanWorker(PolicyMap):
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
         with self._generators, one_thread():
             if self._sampler is None:
-                fragments = LocalFragments(wire_workers(self._program, self, 1, in_process=True))
-                self._sampler = FragmentSampler(fragments, 0, self, self._program.settings)
+                fragments = LocalFragments(wire_workers(self, 1, in_process=True))
+                self._sampler = FragmentSampler(fragments, 0, self, self.program.settings)
             self._sampler.fragments.publish({}, self.num_steps)  # its policies are those of this worker
             self._sampler.ask()
             return self._sampler.wait()
@@ -241,7 +243,7 @@ class RemoteWorker:
     def __init__(self, sampler: FragmentSampler, workers: Any) -> None:
         """Keeps a sampler of remote fragments, and a `WorkerSet`."""
         self.sampler, self.index, self.workers = sampler, sampler.worker, workers
-        self.remote = Remote(sampler)
+        self.remote = Remote(partial(FutureBatch, sampler))
         """Methods that return at once."""
 
     def sample(self) -> Any:
@@ -265,27 +267,18 @@ class RemoteWorker:
         return f"RemoteWorker({self.index})"
 
 
-class Remote:
+class Remote(NamedTuple):
     """Methods of a remote worker that return futures."""
 
-    def __init__(self, sampler: FragmentSampler) -> None:
-        self._sampler = sampler
-
-    def sample(self) -> FutureBatch:
-        """Begins to sample."""
-        self._sampler.ask()
-        return FutureBatch(self._sampler)
+    sample: Callable[[], FutureBatch]
+    """Begins to sample."""
 
 
 class FutureBatch:
     """A batch that is being sampled; those of one worker are taken in the order in which they were asked for."""
 
     def __init__(self, sampler: FragmentSampler) -> None:
-        self._sampler = sampler
-        self._batch: Batch | None = None
-
-    def result(self) -> Any:
+        """Begins to sample."""
+        sampler.ask()
+        self.result: Callable[[], Any] = cache(sampler.wait)
         """Waits for it."""
-        if self._batch is None:
-            self._batch = self._sampler.wait()
-        return self._batch

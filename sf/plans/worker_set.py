@@ -79,10 +79,10 @@ class WorkerSet:
         _expect_processor(self.num_workers)
         look = _, info = look_at(self.config["env"], self.config["env_config"])
         specs, postprocesses = _specs(named, info, self.config), self.config["batch_mode"] == PARTS
-        self._program = Program(specs, policy_mapping_fn, policies_to_train, postprocesses, look, self.config)
+        program = Program(specs, policy_mapping_fn, policies_to_train, postprocesses, look, self.config)
         if self.config["seed"] is not None:
             seed_globals([self.config["seed"]])
-        self._local = PlanWorker(self._program)
+        self._local = PlanWorker(program)
         self._experiment, self._signals = experiment, signals
         self._fragments: RemoteFragments | None = None
         self._remote: list[RemoteWorker] = []
@@ -108,7 +108,7 @@ class WorkerSet:
     def fragments(self) -> RemoteFragments:
         """Those of the remote workers, whose processes begin with this."""
         if self._fragments is None:
-            wired = wire_workers(self._program, self._local, self.num_workers, self._experiment)
+            wired = wire_workers(self._local, self.num_workers, self._experiment)
             self._fragments = RemoteFragments(wired, self._signals)
             self._publish(self._fragments, None)
             self._fragments.start()
