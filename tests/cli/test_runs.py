@@ -49,7 +49,7 @@ def run_of(
 def train_dir(tmp_path: Path) -> Path:
     run_of(tmp_path, "pole", "CartPole-v1", 475.25, 0, frames=111_865, age_s=7200)
     run_of(tmp_path, "stopped", "CartPole-v1", 20.0, 130, age_s=400)
-    run_of(tmp_path, "failed", "Pendulum-v1", None, 7, age_s=30)
+    run_of(tmp_path, "failed", "Pendulum-v1", None, 7, age_s=150)
     run_of(tmp_path, "killed", "Pendulum-v1", -900.5, None, frames=5000, age_s=5 * 86400)
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / MARKER).touch()
@@ -71,7 +71,7 @@ def test_the_table_has_each_run_with_its_state(train_dir: Path, capsys: pytest.C
     assert rows.pop("run") == "environment frames score state size age"
     assert rows == {
         "begun": "? 0 - empty 0 B 0 s",
-        "failed": "Pendulum-v1 1,000 - failed SIZE 30 s",
+        "failed": "Pendulum-v1 1,000 - failed SIZE 2 min",
         "killed": "Pendulum-v1 5,000 -900.500 killed SIZE 5 d",
         "pole": "CartPole-v1 111,865 475.250 ended SIZE 2 h",
         "stopped": "CartPole-v1 1,000 20.000 running SIZE 7 min",
