@@ -49,7 +49,7 @@ def run_of(
 def train_dir(tmp_path: Path) -> Path:
     run_of(tmp_path, "pole", "CartPole-v1", 475.25, 0, frames=111_865, age_s=7200)
     run_of(tmp_path, "stopped", "CartPole-v1", 20.0, 130, age_s=400)
-    run_of(tmp_path, "failed", "Pendulum-v1", None, 7, age_s=150)
+    run_of(tmp_path, "failed", "Pendulum-v1", None, 7, age_s=130)
     run_of(tmp_path, "killed", "Pendulum-v1", -900.5, None, frames=5000, age_s=5 * 86400)
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / MARKER).touch()
