@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from sf.shared.arena import Array
-from sf.spaces import ActionBounds, scale_of
+from sf.spaces import ActionBounds
+from sf.spaces.scaling import scale_of
 
 Converter = Callable[[Array], Sequence[Any]]
 """From [rows, columns] to one action per row."""

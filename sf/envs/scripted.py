@@ -17,7 +17,8 @@ from sf.by_value import without_arguments
 from sf.envs.leaves import any_array
 from sf.errors import ConfigError, EnvError, text_of
 from sf.shared.arena import Array
-from sf.spaces import ACTION_MASK, ActionBounds, ActionColumn, ActionPart, EnvInfo, LeafSpec, scale_of
+from sf.spaces import ACTION_MASK, ActionBounds, ActionColumn, ActionPart, EnvInfo, LeafSpec
+from sf.spaces.scaling import scale_of
 
 PlayerFunction = Callable[[Any, np.random.Generator], Any]
 """Function of a user: observation of one agent, random numbers; an action of the space of the environment."""

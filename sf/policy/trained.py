@@ -27,7 +27,8 @@ from sf.policy.specs import (
     time_step_spec,
 )
 from sf.policy.steps import TimeStep
-from sf.spaces import ActionBounds, ActionColumn, ActionPart, scale_of
+from sf.spaces import ActionBounds, ActionColumn, ActionPart
+from sf.spaces.scaling import scale_of
 
 
 class TrainedPolicy(Policy):

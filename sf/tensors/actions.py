@@ -11,7 +11,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from sf.errors import EnvError
-from sf.spaces import ActionBounds, scale_of
+from sf.spaces import ActionBounds
+from sf.spaces.scaling import scale_of
 
 Convert = Callable[[Tensor], Tensor]
 """From [rows] or [rows, D] to [rows, ...] of the action space."""
