@@ -233,6 +233,7 @@ if __name__ == "__main__":
     assert "reason: train_for_env_steps reached" in finished.stdout, finished.stderr
 
 
+@pytest.mark.more
 def test_sigterm_saves_and_ends_the_program(tmp_path: Path) -> None:
     code = """
 import sf

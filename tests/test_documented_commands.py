@@ -153,6 +153,7 @@ def test_page_runs_from_top_to_bottom(name: str, tmp_path: Path) -> None:
             assert pattern_of(line) in said or is_share(line) or is_of_machine(line), f"{command} does not say {line}"
 
 
+@pytest.mark.more
 def test_lines_of_runs_are_sentences_of_the_code() -> None:
     (page,) = (page for page in PAGES if page.name == "docs/troubleshooting.md")
     shown = [line for _, text in page.blocks if not text.lstrip().startswith("$ ") for line in text.splitlines()]

@@ -21,6 +21,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 kernels_may_warn = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 
 
+@pytest.mark.more
 def test_b26_loop_with_memory(tmp_path: Path) -> None:
     observation = spaces.Box(-float("inf"), float("inf"), (4,))
     torch.manual_seed(0)

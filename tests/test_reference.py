@@ -47,6 +47,7 @@ def written_by(path: Path, *flags: str) -> set[str]:
     return {tag for line in lines for tag in json.loads(line)} - {"time_s", "policy_id", "frames"}
 
 
+@pytest.mark.more
 def test_curves_of_runs_are_those_of_the_page(tmp_path: Path) -> None:
     extras = (
         "--env=CartPole-v1",

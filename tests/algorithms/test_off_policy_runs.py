@@ -49,6 +49,7 @@ def newest(folder: Path) -> dict[str, torch.Tensor]:
         return {name: file.get_tensor(name) for name in file.keys() if not name.startswith("moment.")}  # noqa: SIM118
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("algorithm", "mode"), [*((name, "serial") for name in RUNS), ("dqn", "sync"), ("sac", "async"), ("td3", "async")]
 )

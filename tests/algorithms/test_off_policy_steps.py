@@ -69,6 +69,7 @@ def sac() -> tuple[Any, ActingNetwork]:
     return begun(SAC(CONFIG, tau=0.3, initial_temperature=0.7), acting), acting
 
 
+@pytest.mark.more
 def test_sac_takes_the_steps_of_separate_optimizers() -> None:
     algorithm, acting = sac()
     minibatch = experience(torch.randn(SIZE, 2))

@@ -82,6 +82,7 @@ def test_two_learners_share_all_networks(algorithm: str, tmp_path: Path) -> None
     assert summary_of(tmp_path)["frames"] == 1280
 
 
+@pytest.mark.more
 def test_a_run_that_goes_on_with_a_target_network_begins_with_a_copy_of_its_policy(tmp_path: Path) -> None:
     serial = MODES["serial"]
     assert train(tmp_path, "rnd", *serial, "--train_for_env_steps=384").code == ExitCode.FINISHED

@@ -110,6 +110,7 @@ def run(tmp_path: Path) -> str:
     return f"--train_dir={tmp_path}"
 
 
+@pytest.mark.more
 def test_gif_has_every_step_and_the_last_one(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = pytest.importorskip("PIL.Image")
     path = tmp_path / "films/a.gif"
@@ -206,6 +207,7 @@ def test_names_of_actions_are_those_of_the_environment(own: dict[str, Any], name
     assert action_names(env, action_spec(spaces.MultiDiscrete([2, 2]))) == ()
 
 
+@pytest.mark.more
 def test_overlay_counts_steps_and_rewards_of_the_episode_and_enlarges_small_pictures(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,6 +241,7 @@ class TestCommand:
         assert "episodes of" not in shown
         assert (tmp_path / "old.csv").read_text() == "precious"
 
+    @pytest.mark.more
     def test_processes_share_the_episodes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         save(tmp_path / "run1" / "checkpoint_p0")
         results = []

@@ -256,6 +256,7 @@ def test_no_step_is_lost(terminates: bool, key: str, odd: int | None) -> None:
     assert steps == [(0, 1, 0), (1, 0, 0), (2, 0, 2)] * 2
 
 
+@pytest.mark.more
 def test_a_run_takes_what_its_look_has_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     register_env("odd/silent", One, make_vec=Many)
     flags = {"num_workers": 1, "num_envs_per_worker": 16, "policy_workers_per_policy": 0, "train_dir": str(tmp_path)}

@@ -68,6 +68,7 @@ class Clock(gymnasium.Env[Any, Any]):
         return np.array([1_764_000_000 + self.t, 1_764_000_000 + self.bit]).astype(self.dtype)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("dtype", "flags", "advice"),
     [

@@ -151,6 +151,7 @@ def test_fault_g2_missing_package_comes_with_the_command_that_installs_it(env_id
     assert f'pip install "sf-rl[{extra}]"' in finished.stdout, finished.stdout + finished.stderr
 
 
+@pytest.mark.more
 def test_envpool_reports_raw_scores_of_whole_games() -> None:
     env = find_env("envpool/SpaceInvaders-v5", {"episodic_life": True, "reward_clip": True}).make()
     random = np.random.default_rng(0)

@@ -103,6 +103,7 @@ def test_what_is_no_metric_is_told_once_and_left_out(
     assert f"{told} It is left out of the metrics." in said
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", ["--serial_mode", "--async_rl=True"])
 def test_metrics_are_curves_and_have_intervals_in_evaluations(tmp_path: Path, mode: str) -> None:
     flags = f"--env={ENV}", "--num_workers=1", "--num_envs_per_worker=4", "--train_for_env_steps=6000", "--seed=1"
@@ -151,6 +152,7 @@ def test_the_score_decides_what_is_best_and_when_it_is_enough(tmp_path: Path, ev
     assert "stop_at_reward reached" in stopped.out, "before anything is learned"
 
 
+@pytest.mark.more
 def test_a_score_that_no_episode_has_is_told(tmp_path: Path) -> None:
     finished = run(tmp_path, *SHORT, "--score=env/sucess", "--train_for_env_steps=6000", "--stop_at_reward=0")
     assert "train_for_env_steps reached" in finished.out

@@ -228,6 +228,7 @@ class Sighted:
         return self._see(), rewards, over, torch.zeros_like(over), {}
 
 
+@pytest.mark.more
 def test_a_serial_run_learns_from_a_nest_of_tensors(tmp_path: Path) -> None:
     register_env("test/Sighted", make_tensors=Sighted)
     result = sf.train(

@@ -395,6 +395,7 @@ def test_pool_steps_like_single_environments(env_id: str) -> None:
     assert any(array.any() for array in observations.values())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "flags", [["--num_envs_per_worker=64"], ["--vectorization=envpool", "--num_envs_per_worker=16"]]
 )

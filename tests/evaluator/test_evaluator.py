@@ -203,6 +203,7 @@ def test_evaluations_are_shown_and_written(tmp_path: Path, mode: str) -> None:
     )
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", ["--serial_mode=False", "--serial_mode=True"])
 def test_last_policy_of_a_short_run_is_evaluated(tmp_path: Path, mode: str) -> None:
     flags = "--eval_every_steps=1000000", "--eval_episodes=4", "--train_for_env_steps=4000", "--num_workers=1"

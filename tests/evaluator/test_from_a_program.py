@@ -35,6 +35,7 @@ def numbers_of_command(capsys: pytest.CaptureFixture[str], run: Path, *flags: st
     return dict(numbers)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_the_numbers_are_those_of_the_command(run: Path, capsys: pytest.CaptureFixture[str], num_workers: int) -> None:
     expected = numbers_of_command(capsys, run, "--num_episodes=12", "--seed=3", f"--num_workers={num_workers}")
@@ -117,6 +118,7 @@ def test_policies_that_cannot_be_played(run: Path) -> None:
         sf.evaluate(drawing, "CartPole-v1")
 
 
+@pytest.mark.more
 def test_a_script_without_main_guard_is_told_so(run: Path) -> None:
     (run.parent / "script.py").write_text("import sf\nprint(sf.evaluate('run1', episodes=4, num_workers=2))\n")
     finished = subprocess.run(

@@ -53,6 +53,7 @@ def test_each_policy_has_a_mean_of_its_own_and_an_environment_of_several_agents_
     assert "1 of 2 episodes have ended, mean return 1.000, 4.000, 3 steps" in so_far.told("Toy", 2, 1.0)
 
 
+@pytest.mark.more
 def test_sf_eval_tells_of_all_processes_while_they_play_and_only_on_standard_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

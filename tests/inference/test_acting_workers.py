@@ -235,6 +235,7 @@ def test_run_goes_on_with_the_other_way_of_acting(tmp_path: Path) -> None:
     assert "Total num frames: 0." not in finished.out
 
 
+@pytest.mark.more
 def test_s2_processes_of_a_run_and_none_with_torch_among_those_of_environments(tmp_path: Path) -> None:
     flags = "--env=Pendulum-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", BY_ITSELF
     with running(tmp_path, *flags, in_new_python=True) as command:

@@ -326,6 +326,7 @@ def test_rewards_that_are_normalized_are_discounted_as_well() -> None:
     assert changed_algorithm_flags(LearnerConfig(gamma=0.9, normalize_rewards=True)) == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("serial_mode", [True, False])
 def test_flags_without_effect_are_told_before_a_run(serial_mode: bool, tmp_path: Path) -> None:
     name = f"{EXAMPLES}.policy_gradient:PolicyGradient"
@@ -339,6 +340,7 @@ def test_flags_without_effect_are_told_before_a_run(serial_mode: bool, tmp_path:
     assert finished.out.count(sentence) == 1
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("serial_mode", [True, False])
 def test_a_wrong_algorithm_ends_a_run_before_it_begins(serial_mode: bool, tmp_path: Path) -> None:
     wrong = "--algorithm=tests.learner.test_algorithm:Columns", f"--serial_mode={serial_mode}"

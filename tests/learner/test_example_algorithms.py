@@ -197,6 +197,7 @@ def test_example_learns_cartpole_from_other_seeds(example: str, seed: int, tmp_p
     assert learn(tmp_path, example, seed).exit_reason == "stop_at_reward reached"
 
 
+@pytest.mark.more
 def test_several_learners_share_an_algorithm_of_the_user_and_its_terms(tmp_path: Path) -> None:
     algorithm = "--algorithm=examples.algorithms.auxiliary_loss:PPOWithForesight"
     encoder = "--encoder=examples.algorithms.auxiliary_loss:Foresight"

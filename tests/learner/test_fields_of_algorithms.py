@@ -51,6 +51,7 @@ def test_the_head_of_the_acting_network_is_stored_for_each_observation(axes: boo
         role.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", [("--serial_mode=True", "--async_rl=False"), ()])
 def test_an_algorithm_learns_from_a_field_that_the_network_computes(mode: tuple[str, ...], tmp_path: Path) -> None:
     done = run(

@@ -40,6 +40,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / "one"
 
 
+@pytest.mark.more
 def test_a_frozen_policy_acts_as_it_was_and_the_other_one_learns(earlier: Path, tmp_path: Path) -> None:
     settings = SMALL | {"num_policies": 2, "policy_mapping": "by_agent", "train_dir": str(tmp_path)}
     settings |= {"experiment": "two", "frozen_policies": json.dumps({"1": str(earlier)})}
@@ -58,6 +59,7 @@ def test_a_frozen_policy_acts_as_it_was_and_the_other_one_learns(earlier: Path, 
     assert differ(own, variables(tmp_path / "two"))
 
 
+@pytest.mark.more
 def test_policies_to_train_says_who_learns_and_may_change_when_a_run_goes_on(tmp_path: Path) -> None:
     settings = SMALL | {"num_policies": 2, "policy_mapping": "by_agent", "experiment": "two"}
     settings["train_dir"], path = str(tmp_path), tmp_path / "two"
@@ -134,6 +136,7 @@ def test_a_directory_is_asked_for_at_the_beginning_alone(earlier: Path, tmp_path
     assert not differ(variables(earlier), variables(tmp_path / "two", 1))
 
 
+@pytest.mark.more
 def test_schedules_count_the_policies_that_learn(earlier: Path, tmp_path: Path) -> None:
     """The learning rate falls to the last part of it at the end, and not in the middle."""
     sf.train(

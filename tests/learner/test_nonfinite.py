@@ -109,6 +109,7 @@ def test_fault_b8_no_way_out_of_a_bad_start(tmp_path: Path, monkeypatch: pytest.
         step_until(lab.build_all(), lambda: False)
 
 
+@pytest.mark.more
 def test_fault_b7_whole_run(tmp_path: Path) -> None:
     env = "--env=tests.environments.toys:Leaky-v0", "--num_workers=1", "--num_envs_per_worker=8"
     finished = run(tmp_path, *env, "--on_nonfinite=drop", "--train_for_env_steps=20000")

@@ -31,6 +31,7 @@ def without_linux(folder: Path, *words: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(line, capture_output=True, text=True, cwd=folder, env=os.environ | place, timeout=300)
 
 
+@pytest.mark.more
 def test_every_module_imports_without_linux(tmp_path: Path) -> None:
     done = without_linux(tmp_path, "import")
     assert done.returncode == 0, done.stderr
@@ -71,6 +72,7 @@ def test_several_processes_are_refused_in_one_sentence(tmp_path: Path, words: tu
     )
 
 
+@pytest.mark.more
 def test_the_doctor_says_that_runs_have_one_process(tmp_path: Path) -> None:
     done = without_linux(tmp_path, "doctor", "--seconds=0")
     assert done.returncode == 0, done.stdout

@@ -156,6 +156,7 @@ def test_fault_c4_too_few_processes_are_allowed() -> None:
     assert re.match(r"The run needs about 25 threads for 10 processes, and of the 1 .* \(ulimit -u\)", done.stdout)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("limit", "code"), [("ulimit -Sn 64", 0), ("ulimit -n 64", 5)])
 def test_fault_c3_too_few_descriptors(tmp_path: Path, limit: str, code: int) -> None:
     """The soft limit is raised; a hard one is an error before any process of the run starts."""

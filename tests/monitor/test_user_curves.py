@@ -57,6 +57,7 @@ def test_names_have_a_limit() -> None:
     assert f"Callbacks return more than {MOST_NAMES} names, the first of which are ['at 0', 'at 1', 'at 10']." in only
 
 
+@pytest.mark.more
 def test_a_run_has_the_curves_and_a_callback_can_still_stop_it(tmp_path: Path) -> None:
     saved: list[CheckpointSaved] = []
 

@@ -112,6 +112,7 @@ def test_a22_cx2_whole_run_on_another_device(tmp_path: Path, inference: int) -> 
     assert summary["frames"] - summary["new_frames"] == newest.env_steps
 
 
+@pytest.mark.more
 @pytest.mark.skipif("torch.accelerator.is_available()", reason="there is an accelerator")
 def test_machine_without_an_accelerator_is_told_before_anything_starts(tmp_path: Path) -> None:
     finished = run(tmp_path, *SMALL, "--device=gpu")

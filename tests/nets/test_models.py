@@ -174,6 +174,7 @@ def test_registered_encoder_trains(tmp_path: Path, name: str) -> None:
         role.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "message"),
     [

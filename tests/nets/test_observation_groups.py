@@ -131,6 +131,7 @@ def test_policy_that_reads_what_an_evaluation_does_not_show_is_refused(tmp_path:
         sf.evaluate(policy, ENV, episodes=1, env_kwargs={"with_state": False}, num_workers=1)
 
 
+@pytest.mark.more
 def test_serial_run_trains_resumes_and_is_evaluated_without_the_keys_of_the_critic(tmp_path: Path) -> None:
     flags: dict[str, Any] = {
         "serial_mode": True, "policy_keys": ["obs"], "critic_keys": ["state"], "critic_mlp_layers": [32],

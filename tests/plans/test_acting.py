@@ -193,6 +193,7 @@ def test_first_local_sample_leaves_threads_and_generators_of_the_program() -> No
         torch.set_num_threads(threads)
 
 
+@pytest.mark.more
 def test_functions_in_workers_may_sample() -> None:
     settings = {"env": ECHO, "rollout_fragment_length": 5, "num_workers": 1, "answer": 0.25, "num_envs_per_worker": 2}
 

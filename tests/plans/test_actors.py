@@ -49,6 +49,7 @@ def test_objects_of_this_process_are_actors() -> None:
         from_actors([ParallelIteratorWorker([], repeat=True)]).take(1)
 
 
+@pytest.mark.more
 def test_actors_of_other_processes_work_and_end() -> None:
     class Own(ParallelIteratorWorker):
         """Known to no module."""
@@ -78,6 +79,7 @@ class Unreadable:
         return (int, ("no number",))
 
 
+@pytest.mark.more
 def test_actor_answers_after_a_cancelled_call_and_a_result_that_cannot_be_read() -> None:
     remote = Actor(ParallelIteratorWorker, range(3)).remote
     cancelled = remote.apply(lambda _: "no one waits")
@@ -102,6 +104,7 @@ def buffers() -> Iterator[list[Actor]]:
         actor.stop()
 
 
+@pytest.mark.more
 def test_replay_buffers_in_other_processes_store_draw_and_take_priorities(buffers: list[Actor]) -> None:
     store = of([SampleBatch({"obs": np.arange(4)}) for _ in range(30)]).for_each(StoreToReplayBuffer(actors=buffers))
     assert [batch.count for batch in store.take(99)] == [4] * 30
@@ -140,6 +143,7 @@ def test_source_of_draws_of_buffers_of_this_process() -> None:
     assert [source for source, _ in sources] == both * 2
 
 
+@pytest.mark.more
 def test_remote_workers_are_actors() -> None:
     with WorkerSet(CountingPolicy, {"env": TEN_STEPS, "num_workers": 1, "rollout_fragment_length": 15}) as workers:
         counts = from_actors(workers.remote_workers()).for_each(lambda batch: batch.count).gather_async()

@@ -19,6 +19,7 @@ def push(workers: WorkerSet, value: float) -> None:
     workers.local_worker().set_weights({"default_policy": {"w": value}})
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("length", [1, 40])
 def test_nothing_of_a_closed_iterator_comes_later(length: int) -> None:
     """Neither to the next iterator, nor into what its functions keep, nor to a sample."""
@@ -44,6 +45,7 @@ def whole(batch: SampleBatch) -> bool:
     return all(part["t"].tolist() == list(range(10)) for part in parts)
 
 
+@pytest.mark.more
 def test_episodes_whose_fragments_were_dropped_are_not_put_together() -> None:
     settings = {**SETTINGS, "rollout_fragment_length": 3, "batch_mode": "complete_episodes", "num_envs_per_worker": 2}
     with WorkerSet(CountingPolicy, settings) as workers:
@@ -68,6 +70,7 @@ def test_parts_of_the_episodes_of_dead_workers_are_forgotten() -> None:
             assert kept.num_unfinished <= 1
 
 
+@pytest.mark.more
 def test_returns_of_teams_leave_out_what_was_dropped() -> None:
     """In the environment the returns of both agents add up to 0, and each episode has ten moves."""
     settings = {**SETTINGS, "env": "examples.plans.environments:RockPaperScissors", "rollout_fragment_length": 3}

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sf.plans import WorkerSet
 from tests.helpers.planned import TEN_STEPS, CountingPolicy
@@ -31,6 +32,7 @@ def test_worker_without_orders_takes_no_memory_for_them() -> None:
         assert shared_memory() - before < 1 << 20  # orders would need 64 MiB
 
 
+@pytest.mark.more
 def test_large_functions_arrive_whole_and_their_memory_is_given_back() -> None:
     large = np.random.default_rng(1).integers(0, 255, 20 << 20, np.uint8)
     total = int(large.sum())

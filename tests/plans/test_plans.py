@@ -61,6 +61,7 @@ def test_d36_a2c_trains_once_per_batch_and_nothing_before_the_first_next() -> No
         assert result["info"]["num_steps_trained"] == result["timesteps_total"] == 400
 
 
+@pytest.mark.more
 def test_d36_a2c_learns() -> None:
     with A2C({**CARTPOLE, "num_envs_per_worker": 8, "rollout_fragment_length": 20, "train_batch_size": 160}) as trainer:
         assert train(trainer, 25_000)["episode_reward_mean"] > 50
@@ -99,6 +100,7 @@ def test_d37_a3c_learns_and_gradients_are_no_older_than_the_last_one_of_their_wo
         assert steps >= least
 
 
+@pytest.mark.more
 def test_d37_ppo_takes_the_plan_of_a3c() -> None:
     settings = {**CARTPOLE, "num_workers": 1, "rollout_fragment_length": 20}
     with PPO.with_updates(execution_plan=A3C.execution_plan)(settings) as trainer:
@@ -136,6 +138,7 @@ def test_d41_dqn_solves_cartpole(seed: int) -> None:
     assert best >= 475
 
 
+@pytest.mark.more
 def test_d40_ppo_improves_and_adapts_its_penalty() -> None:
     settings = {**CARTPOLE, "rollout_fragment_length": 256}
     with PPO(settings) as trainer:
@@ -283,6 +286,7 @@ def test_d46_a_damaged_checkpoint_leaves_the_one_before(tmp_path: Path) -> None:
         assert other.iteration == 2
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_d46_restore_in_the_middle_goes_back_in_everything(tmp_path: Path, num_workers: int) -> None:
     settings = {

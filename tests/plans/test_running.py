@@ -264,6 +264,7 @@ def test_settings_are_json_or_texts() -> None:
         settings_of(["-x"])
 
 
+@pytest.mark.more
 def test_algorithm_of_the_tutorial_learns(tmp_path: Path) -> None:
     text = Path("docs/plans.md").read_text()
     (code,) = [block.partition("```")[0] for block in text.split("```python\n") if 'build_trainer("Reinforce' in block]

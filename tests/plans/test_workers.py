@@ -125,6 +125,7 @@ def test_d13_manual_loop(workers: WorkerSet) -> None:
     assert workers.foreach_worker(lambda worker: worker.get_weights()) == [{"default_policy": {"w": 4.5}}] * 3
 
 
+@pytest.mark.more
 def test_a_sample_says_how_many_optimizer_steps_led_to_the_policy_that_acted(workers: WorkerSet) -> None:
     (first, _) = workers.remote_workers()
     assert set(first.sample()["policy_version"]) == {0}
@@ -221,6 +222,7 @@ def test_worker_that_is_killed_is_replaced_and_counted(workers: WorkerSet) -> No
     assert processes.faults()["faults/restarts"] == 1
 
 
+@pytest.mark.more
 def test_transforms_survive_the_worker(workers: WorkerSet) -> None:
     raw = ParallelRollouts(workers, mode="raw")
     counts = raw.for_each(lambda batch: batch.count).gather_async()
@@ -248,12 +250,14 @@ def test_exception_in_a_function_that_workers_were_sent(workers: WorkerSet) -> N
     assert workers.remote_workers()[0].sample().count == 30, "the worker goes on"
 
 
+@pytest.mark.more
 def test_result_of_a_function_that_cannot_be_sent_back(workers: WorkerSet) -> None:
     with pytest.raises(OperatorFailed, match="worker 0 was sent raised TypeError: cannot pickle"):
         workers.foreach_worker(lambda worker: threading.Lock() if getattr(worker, "worker_index", 1) == 0 else None)
     assert workers.remote_workers()[0].sample().count == 30, "the worker goes on"
 
 
+@pytest.mark.more
 def test_nothing_is_left_behind(workers: WorkerSet) -> None:
     workers.remote_workers()[0].remote.sample()
     processes = workers.fragments.processes
@@ -296,6 +300,7 @@ def test_policy_that_cannot_be_sent_is_refused() -> None:
         workers.remote_workers()
 
 
+@pytest.mark.more
 def test_torch_policy_acts_in_workers_as_here() -> None:
     settings = {"env": "CartPole-v1", "num_workers": 1, "rollout_fragment_length": 20, "seed": 1}
     with WorkerSet(TorchPull, settings) as workers:
@@ -419,6 +424,7 @@ def test_worker_that_dies_in_an_async_union_is_replaced(workers: WorkerSet) -> N
     assert processes.faults()["faults/restarts"] == 1
 
 
+@pytest.mark.more
 def test_items_of_a_slot_that_is_filled_again_are_kept() -> None:
     settings = {"env": TEN_STEPS, "num_workers": 1, "rollout_fragment_length": 1, "seed": 1}
     with WorkerSet(CountingPolicy, settings) as workers:
@@ -452,6 +458,7 @@ def test_iterator_that_was_closed_leaves_its_workers_to_the_next_one(workers: Wo
     second.close()
 
 
+@pytest.mark.more
 def test_workers_that_were_stopped_do_not_begin_again(workers: WorkerSet) -> None:
     worker = workers.remote_workers()[0]
     worker.sample()
@@ -460,6 +467,7 @@ def test_workers_that_were_stopped_do_not_begin_again(workers: WorkerSet) -> Non
         worker.sample()
 
 
+@pytest.mark.more
 def test_remote_functions_on_whole_episodes_are_refused() -> None:
     settings = {"env": TEN_STEPS, "num_workers": 1, "batch_mode": "complete_episodes", "rollout_fragment_length": 5}
     with WorkerSet(CountingPolicy, settings) as workers:

@@ -78,6 +78,7 @@ def load(path: Path, to: str, program: TensorProgram) -> Callable[[Sequence[Tens
     return run
 
 
+@pytest.mark.more
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(
     ("kind", "to"),
@@ -186,6 +187,7 @@ def test_an_export_through_a_link_and_under_a_long_name(tmp_path: Path) -> None:
     assert target.stat().st_size > 0
 
 
+@pytest.mark.more
 def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = TimeStep(*[TensorSpec((), torch.float32)] * 4)
     with pytest.raises(ExportError, match="RandomPolicy cannot be exported, only policies that were trained"):

@@ -88,6 +88,7 @@ def test_a_copied_numpy_policy_acts_alike() -> None:
     assert (policy.action(first, seed=1).action == copied.action(first, seed=1).action).all()
 
 
+@pytest.mark.more
 def test_a_policy_travels_to_another_process() -> None:
     policy = trained()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

@@ -308,6 +308,7 @@ def test_a_file_does_not_get_to_import_an_encoder(tmp_path: Path) -> None:
         ENCODERS.registered.clear()
 
 
+@pytest.mark.more
 def test_a_saved_policy_needs_neither_the_environment_nor_the_training_configuration(tmp_path: Path) -> None:
     policy = TrainedPolicy(network(IMAGE, use_rnn=True))
     PolicySaver(policy).save(tmp_path / "p")

@@ -103,6 +103,7 @@ def decisions_of(path: Path, **flags: Any) -> list[dict[str, Any]]:
     return read_decisions(path / "one")
 
 
+@pytest.mark.more
 def test_a_serial_run_repeats_its_population(tmp_path: Path) -> None:
     first, second = (decisions_of(tmp_path / name, train_for_env_steps=12_000) for name in ("a", "b"))
     assert first == second
@@ -117,6 +118,7 @@ def test_a_serial_run_repeats_its_population(tmp_path: Path) -> None:
         assert all(any(rate == pytest.approx(each) for each in had) for rate in rates)
 
 
+@pytest.mark.more
 def test_a_resumed_run_goes_on_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     whole = decisions_of(tmp_path / "a", train_for_env_steps=12_000)
     decisions_of(tmp_path / "b", train_for_env_steps=7_000)

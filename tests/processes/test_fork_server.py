@@ -208,6 +208,7 @@ def test_memory_of_children_is_in_huge_pages_where_the_machine_has_them(
     assert (huge_kb > 2**15) == (huge_kb_of_a_program(all_of_them) > 2**15)
 
 
+@pytest.mark.more
 def test_fault_c3_limit_on_open_files_that_was_raised_after_the_start(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -283,6 +284,7 @@ def test_exit_code_says_how_a_child_ended(server: ForkServer) -> None:
     assert (failed.failure.kind, failed.failure.message) == ("ValueError", "on purpose")
 
 
+@pytest.mark.more
 def test_script_of_the_user_is_imported_by_the_child_alone(tmp_path: Path) -> None:
     """It may begin what no fork survives."""
     script = tmp_path / "script.py"
@@ -352,6 +354,7 @@ serve_without_forks.__module__, serve_without_forks.__qualname__ = fork_server._
 """
 
 
+@pytest.mark.more
 def test_fault_c4_kernel_that_refuses_a_fork_is_told(tmp_path: Path) -> None:
     """In whole runs, since it ends the server and what comes from it."""
     (tmp_path / "sitecustomize.py").write_text(REFUSED)
@@ -447,6 +450,7 @@ print(*set(sys.modules) - before)
 """
 
 
+@pytest.mark.more
 def test_a_learner_loads_nothing_in_its_first_step() -> None:
     command = [sys.executable, "-c", FIRST_STEP]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)

@@ -31,6 +31,7 @@ from tests.helpers.commands import (
 from tests.helpers.lab import make_config
 
 
+@pytest.mark.more
 def test_fault_b1_constructor_that_takes_longer_than_workers_may_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     prepare(make_config("tests.environments.fault:Fault-v0", env_kwargs='{"init_s": 1.2}', env_init_timeout=1))
     told = r"Warning: the constructor of Fault-v0 took [\d.]+ s, and .* --env_init_timeout=1 are replaced"

@@ -62,6 +62,7 @@ def test_spare_without_a_job_ends() -> None:
     assert not process.is_running()
 
 
+@pytest.mark.more
 def test_fault_a9_run_goes_on_without_the_server_of_environments(tmp_path: Path) -> None:
     with running(tmp_path, *CARTPOLE) as command:
         wait_for_training(command)
@@ -77,6 +78,7 @@ def test_fault_a9_run_goes_on_without_the_server_of_environments(tmp_path: Path)
     assert "Restart 1 of rollout-0 follows" in finished.out
 
 
+@pytest.mark.more
 def test_run_in_one_process_keeps_no_servers(tmp_path: Path) -> None:
     """Although the flags have left open whether it has one."""
     seen: set[str] = set()

@@ -121,6 +121,7 @@ def test_fault_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
     assert "did not stop" not in finished.out + finished.err, "it was not waited for"
 
 
+@pytest.mark.more
 def test_fault_e3_e4_signals_that_keep_a_finished_run_from_saving_are_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +281,7 @@ def test_fault_e1_e4_signal_at_the_first_look(tmp_path: Path, number: int, code:
     assert not (tmp_path / "train_dir").exists()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("victim", ["sf-learner-0", "sf-rollout-0", "sf-inference-0-0"])
 def test_fault_e4_signal_while_somebody_is_replaced(tmp_path: Path, victim: str) -> None:
     """Whatever the successor does at that moment: it is not there yet, loads, or begins."""
@@ -296,6 +298,7 @@ def test_fault_e4_signal_while_somebody_is_replaced(tmp_path: Path, victim: str)
     assert newest_version(tmp_path) >= before
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("ignored", "code"), [("INT", 130), ("INT HUP TERM", 143)])
 def test_fault_e1_e2_signals_to_a_job_in_the_background_of_a_script(tmp_path: Path, ignored: str, code: int) -> None:
     """Where shells have their jobs ignore SIGINT, kill -INT is meant all the same, but with nohup."""

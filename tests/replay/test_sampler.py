@@ -269,6 +269,7 @@ def test_e15_state_in_memory_and_on_disk(tmp_path: Path) -> None:
     assert sampler.max_staleness == 7
 
 
+@pytest.mark.more
 def test_e16_labels_from_the_future_count_as_fresh_and_are_told_once(oracles: dict[str, Any]) -> None:
     ((inputs, expected),) = cases(oracles, "E16")
     sampler = seeded(StalenessAwareSampler(max_staleness=0), inputs["consumer_version"])

@@ -59,6 +59,7 @@ def test_an_episode_has_the_values_of_its_policy_in_reset_and_in_step(tmp_path: 
         role.close()
 
 
+@pytest.mark.more
 def test_a_population_finds_the_argument_that_pays_and_goes_on_with_it(tmp_path: Path) -> None:
     settings = SETTINGS | {"train_dir": str(tmp_path), "experiment": "run", "serial_mode": True, "async_rl": False}
     settings |= {"num_envs_per_worker": 4, "rollout": 16, "pbt_mutation_rate": 1.0, "pbt_perturb_min": 1.5}

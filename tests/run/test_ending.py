@@ -42,6 +42,7 @@ from tests.helpers.commands import (
 from tests.helpers.lab import make_config
 
 
+@pytest.mark.more
 def test_fault_a8_learner_killed_while_the_run_ends_is_told(tmp_path: Path) -> None:
     with running(tmp_path, *CARTPOLE) as command:
         command.wait_for_text("Fps is")
@@ -57,6 +58,7 @@ def test_fault_a8_learner_killed_while_the_run_ends_is_told(tmp_path: Path) -> N
     assert summary["exit_code"] == 7
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("ends", ["while stacks are shown", "before it is killed"])
 def test_fault_e1_e2_whoever_ends_by_itself_in_the_last_moment_was_not_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], ends: str
@@ -135,6 +137,7 @@ def interrupt_once_it_is_there(note: Path) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.more
 def test_fault_e1_iteration_may_take_longer_than_the_time_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,6 +168,7 @@ def interrupt_when_it_sleeps() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.more
 def test_fault_a14_e1_learner_that_has_learned_nothing_may_be_killed_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,6 +183,7 @@ def test_fault_a14_e1_learner_that_has_learned_nothing_may_be_killed_at_the_end(
     assert not sleepers()
 
 
+@pytest.mark.more
 def test_fault_e4_who_has_not_begun_to_work_is_killed_like_all_that_do_not_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def test_one_is_timed_where_the_environment_offers_no_other_form() -> None:
     assert look.step_time.wall_s > 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("wanted", ["auto", "native"])
 def test_flags_that_are_printed_choose_the_same(
     wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,7 @@ def test_fault_f1_memory_is_flat_while_the_learner_is_slow(tmp_path: Path) -> No
     assert max(lags) <= 2 * steps_per_dataset  # two datasets may be in flight
 
 
+@pytest.mark.more
 def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
     """Nobody samples for two seconds: learner and inference worker use next to no time."""
     flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1"

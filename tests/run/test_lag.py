@@ -187,6 +187,7 @@ def test_a12_sampling_stops_at_the_quota_while_the_learner_is_frozen(tmp_path: P
         assert learner.step()
 
 
+@pytest.mark.more
 def test_a6_more_data_than_one_update_needs_is_old_before_it_is_used(tmp_path: Path) -> None:
     """S = 8 mb B against S = mb, asynchronous."""
     common: dict[str, Any] = {"async_rl": True, "num_envs_per_worker": 8, "rollout": 8}

@@ -305,6 +305,7 @@ def _remove(group: Path, attempts: int = 100) -> None:
             return
 
 
+@pytest.mark.more
 def test_fault_c1_memory_of_a_container_is_what_counts(tmp_path: Path, small_group: Path) -> None:
     """Where the machine has more: refused, and not killed."""
     (small_group / "memory.limit_in_bytes").write_text(str(600 * 2**20))

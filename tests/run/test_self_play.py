@@ -96,12 +96,14 @@ class TestRun:
             there = checkpoints.load(path / pool_at(path)["snapshots"][newest]["path"]).network.variables()
             assert all((own[name] == there[name]).all() for name in own)
 
+    @pytest.mark.more
     def test_a_serial_run_repeats_bit_by_bit(self, path: Path, tmp_path: Path) -> None:
         sf.train(train_dir=str(tmp_path), experiment="one", train_for_env_steps=6000, **SERIAL)
         assert pool_at(tmp_path / "one") == pool_at(path)
         one, other = (checkpoints.load_newest(run / "checkpoint_p0").network for run in (path, tmp_path / "one"))
         assert (one.flat == other.flat).all()
 
+    @pytest.mark.more
     def test_a_resumed_run_keeps_its_pool_and_goes_on(self, path: Path, tmp_path: Path) -> None:
         shutil.copytree(path, tmp_path / "one")
         before = pool_at(path)
@@ -113,6 +115,7 @@ class TestRun:
         assert after["num_made"] > before["num_made"]
         assert after["snapshots"][0]["results"]["wins"] >= before["snapshots"][0]["results"]["wins"]
 
+    @pytest.mark.more
     def test_a_damaged_snapshot_leaves_the_pool_and_the_run_goes_on(
         self, path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
@@ -125,6 +128,7 @@ class TestRun:
         assert 0 not in [one["number"] for one in pool_at(tmp_path / "one")["snapshots"]]
 
 
+@pytest.mark.more
 def test_processes_against_a_function_and_a_small_pool(tmp_path: Path) -> None:
     settings = SMALL | {"num_policies": 4, "self_play_pool_size": 2, "self_play_opponents": "hard"}
     settings |= {"frozen_policies": '{"3": "tests.environments.moves:worst"}', "async_rl": True}

@@ -134,6 +134,7 @@ class Poisoned(RuntimeError):
     pass
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("async_rl", [False, True])
 def test_serial_run_that_fails_within_an_iteration_goes_on_from_before_it(
     tmp_path: Path, async_rl: bool, monkeypatch: pytest.MonkeyPatch

@@ -23,6 +23,7 @@ def shell(path: Path, redirections: str, *arguments: str, text: str = "") -> sub
     )  # fmt: skip
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_run_does_not_need_its_standard_streams(closed: str, tmp_path: Path) -> None:
     finished = shell(tmp_path, closed, *TRAIN, "--env=CartPole-v1")
@@ -66,6 +67,7 @@ gymnasium.register("Reads-v0", entry_point="gymnasium.envs.classic_control:CartP
 """
 
 
+@pytest.mark.more
 def test_a_module_that_reads_arguments_on_import_gets_none_of_ours(tmp_path: Path) -> None:
     (tmp_path / "reads.py").write_text(READS.format(more=", default=3"))
     finished = shell(tmp_path, "", *TRAIN, "--env=reads:Reads-v0")
@@ -108,6 +110,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.more
 def test_a_script_with_arguments_and_a_lock_trains_with_them_in_all_processes(tmp_path: Path) -> None:
     """Its class stands at the top level, where workers find it; neither it nor its lock has to be sent."""
     (tmp_path / "script.py").write_text(OWN_ARGUMENTS)

@@ -137,6 +137,7 @@ class Keys(gymnasium.Env[Any, Any]):
         return self.reset()[0], 0.0, False, False, {}
 
 
+@pytest.mark.more
 def test_a22_curves_bear_the_keys_of_observations_as_they_are(tmp_path: Path) -> None:
     """All curves of one step are one point, in however many messages they came."""
     register_env("test/Keys", Keys)

@@ -168,6 +168,7 @@ def test_fault_d2_old_checkpoints_that_cannot_be_removed_are_no_error(
     assert version_of(tmp_path) == 3
 
 
+@pytest.mark.more
 def test_fault_d2_file_size_limit(tmp_path: Path) -> None:
     """A real limit of the kernel in a process of its own, because it cannot be raised again."""
     save_some(tmp_path, 1)

@@ -235,6 +235,7 @@ def test_who_asks_for_tensors_samples_and_learns_at_once_unless_a_flag_speaks_ag
     assert (config.overlaps, config.takes_turns, config.run.serial_mode) == (overlaps, not overlaps, True)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("flags", [(), ("--use_rnn=True",)])
 def test_whole_run_in_tensors_has_ratios_of_one(tmp_path: Path, flags: tuple[str, ...]) -> None:
     line = "--env=sf/Carts-v0", "--serial_mode=True", "--num_envs_per_worker=16", "--rollout=16", *A2C, *flags
@@ -245,6 +246,7 @@ def test_whole_run_in_tensors_has_ratios_of_one(tmp_path: Path, flags: tuple[str
     assert "max 0.0 (expected: avg 0, max 0)" in finished.out
 
 
+@pytest.mark.more
 def test_whole_run_that_overlaps_is_at_most_one_dataset_behind(tmp_path: Path) -> None:
     """Slots hold two datasets of three optimizer steps, so that a transition is learned with a lag of 5 at most."""
     line = "--env=sf/Carts-v0", "--vectorization=tensors", "--num_envs_per_worker=16", "--rollout=16", *THREE_STEPS

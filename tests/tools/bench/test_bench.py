@@ -89,6 +89,7 @@ class TestRoofline:
         assert len(blocks) == roofline.LEAST_BLOCKS
         assert all(seconds > 0 for block in blocks for seconds in block)
 
+    @pytest.mark.more
     def test_command_prints_the_limit(self, tmp_path: Path) -> None:
         finished = commands.run(tmp_path, "roofline", *TINY, "--train_for_seconds=1", module="sf.cli.bench")
         assert finished.code == ExitCode.FINISHED, finished.err

@@ -114,12 +114,14 @@ def test_reads_that_go_backwards_are_counted() -> None:
     assert tally.reads == (4, 0, 1)
 
 
+@pytest.mark.more
 def test_a_hand_over_that_fails_in_the_other_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handovers, "LITMUSES", [BrokenLitmus])
     (found,) = handovers.handovers(0.1)
     assert (found.state, found.found) == ("fail", "broken: KeyError: 'no such word'")
 
 
+@pytest.mark.more
 def test_the_end_of_the_other_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handovers, "LITMUSES", [CrashedLitmus])
     (found,) = handovers.handovers(0.1)

@@ -150,6 +150,7 @@ def test_no_directory_of_this_machine_is_published(written: Path, trained: Path)
     assert not [name for name in files_of(written) if "console" in name or "summary" in name]
 
 
+@pytest.mark.more
 def test_a_push_replaces_the_checkpoint_that_was_there(trained: Path, hub: Hub) -> None:
     hub.repositories["me/pole"] = {
         "checkpoint_p0/checkpoint_000000001_1/state.json": b"{}",

@@ -103,6 +103,7 @@ def groups(tmp_path: Path) -> list[Path]:
     ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("width", [390, 1280])
 def test_one_run_is_drawn(width: int, tmp_path: Path) -> None:
     seen = drawn(report(tmp_path, write_run(tmp_path / "run")), width)
@@ -130,6 +131,7 @@ def test_one_run_is_drawn(width: int, tmp_path: Path) -> None:
     assert seen["switched"]["reward-by-time"]["lines"] == 1
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("width", [390, 1280])
 def test_groups_are_drawn(width: int, groups: list[Path], tmp_path: Path) -> None:
     seen = drawn(report(tmp_path, *groups), width)

@@ -84,6 +84,7 @@ def test_curves_of_all_policies_are_read_until_the_line_that_is_not_finished(tmp
     assert values_at_steps(tmp_path / "nothing", "reward", Axis("seconds", 40)) == {}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("minimise", [False, True])
 def test_a_run_below_the_median_of_those_that_ended_is_hopeless_after_a_quarter(minimise: bool, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
@@ -209,6 +210,7 @@ def test_a_seed_of_a_hopeless_trial_that_runs_beside_it_is_ended_too(tmp_path: P
     record.close()
 
 
+@pytest.mark.more
 def test_tpe_hears_of_pruned_trials(tmp_path: Path) -> None:
     optuna = pytest.importorskip("optuna")
     description = described(tmp_path, GAMMAS, "trials = 4")

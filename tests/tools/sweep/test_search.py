@@ -57,6 +57,7 @@ def test_sweep_goes_on_where_it_was_stopped(search: str, tmp_path: Path) -> None
     assert carried_out(description, constant, search)[1] == []
 
 
+@pytest.mark.more
 def test_random_trials_do_not_depend_on_where_it_was_stopped(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
