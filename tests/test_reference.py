@@ -7,6 +7,8 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import pytest
+
 import sf
 from sf.cli.reference import pages
 from sf.errors import ExitCode
