@@ -248,16 +248,24 @@ def fault_run(
 
 
 SLOW_START = """
+import os
 import sys
 import time
+from multiprocessing import spawn
 
-if "spawn_main" in " ".join(sys.orig_argv):
-    time.sleep({seconds})
+begun, read_job = os.getpid(), spawn._main
+
+def read_late(*arguments):
+    if os.getpid() != begun or "spawn_main" in " ".join(sys.orig_argv):
+        time.sleep({seconds})
+    return read_job(*arguments)
+
+spawn._main = read_late
 """
 
 
 def start_slowly(path: Path, seconds: float) -> None:
-    """Children that are spawned take so long to start where Python looks for modules in this directory."""
+    """Children take so long to read their job where Python looks for modules in this folder, forks of servers too."""
     (path / "sitecustomize.py").write_text(SLOW_START.format(seconds=seconds))
 
 

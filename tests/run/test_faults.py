@@ -79,11 +79,12 @@ def test_fault_a5_all_rollout_workers_killed_together(tmp_path: Path, mode: str)
 
 
 def newborn(command: Running) -> psutil.Process:
-    """Waits for one that has no name yet."""
+    """Waits for one that has no name yet, but that of the server that has forked it."""
+    (server,) = command.named("sf-env-server")
     found: list[psutil.Process] = []
 
     def look() -> bool:
-        found[:] = [one for one in command.members() if "spawn_main" in command_of(one)]
+        found[:] = [one for one in server.children() if command_of(one).startswith("sf-env-server")]
         return bool(found)
 
     command.wait_for(look, "a process that is being born")
