@@ -57,7 +57,6 @@ from sf.shared.slot_fields import (
     Discard,
     below,
 )
-from sf.shared.slot_fields import last_observation_fields as last_observation_fields  # as it was known before
 from sf.shared.topology import Topology
 
 
