@@ -38,6 +38,20 @@ class Task:
 OWN = "--train_for_env_steps=300000"
 REMEMBER = "--env=sf/Remember-v0"
 STRONG = "--preset=mujoco", "--eval_every_steps=50000"
+SERIAL = "--async_rl=False", "--serial_mode=True"
+
+
+def _plain(env: str, frames: int, *flags: str) -> tuple[str, ...]:
+    """The defaults, in one process so that a seed repeats."""
+    return f"--env={env}", f"--train_for_env_steps={frames}", *SERIAL, *flags
+
+
+def _algorithm(name: str, env: str, frames: int, threshold: float, published: str, *flags: str) -> Task:
+    """An algorithm with its defaults."""
+    short = env.rpartition("/")[2].partition("-")[0]
+    line = _plain(env, frames, f"--algorithm={name}", *flags)
+    return Task(f"{name}, {short}", "algorithms", line, threshold, published)
+
 
 TASKS = (
     Task("CartPole-v1", "classic", ("--env=CartPole-v1", "--preset=classic"), 475, "490.04 ± 6.12"),
@@ -78,6 +92,23 @@ TASKS = (
     Task("Remember, LSTM", "own", (REMEMBER, OWN, "--use_rnn=True", "--rnn_type=lstm"), 0.9, "optimum 1"),
     Task("Remember, no memory", "own", (REMEMBER, OWN), 0.25, "optimum 0.25"),
     Task("Couriers", "own", ("--env=sf/Couriers-v0", OWN), 1.8, "optimum 1.90"),
+    Task("DoorKey-5x5", "zoo", _plain("minigrid/DoorKey-5x5", 500_000), 0.9, "0.964"),
+    Task("Unlock", "zoo", _plain("minigrid/Unlock", 500_000), 0.9, "0.963"),
+    Task("KeyCorridorS3R1", "zoo", _plain("minigrid/KeyCorridorS3R1", 500_000), 0.9, "0.949"),
+    Task("RedBlueDoors-6x6", "zoo", _plain("minigrid/RedBlueDoors-6x6", 1_000_000), 0.8, "0.860, 5M frames"),
+    Task("LunarLander-v3", "zoo", _plain("LunarLander-v3", 1_000_000), 200, "242.1"),
+    Task("LunarLanderContinuous-v3", "zoo", _plain("LunarLanderContinuous-v3", 1_000_000), 200, "270.9"),
+    Task("BipedalWalker-v3", "zoo", _plain("BipedalWalker-v3", 1_000_000), 280, "287.9, 5M frames"),
+    Task("Swimmer-v5", "zoo", _plain("Swimmer-v5", 1_000_000, "--gamma=0.9999"), 250, "281.6"),
+    Task("Pendulum-v1", "zoo", _plain("Pendulum-v1", 300_000), -200, "-172.2"),
+    _algorithm("appo", "CartPole-v1", 80_000, 475, "optimum 500"),
+    _algorithm("ppg", "CartPole-v1", 80_000, 475, "optimum 500"),
+    _algorithm("rnd", "sf/DeepSea-v0", 100_000, 0.99, "optimum 0.99", '--env_kwargs={"size": 12}'),
+    _algorithm("pqn", "CartPole-v1", 80_000, 475, "optimum 500", "--gae_lambda=0.95"),
+    _algorithm("dqn", "CartPole-v1", 30_000, 475, "optimum 500"),
+    _algorithm("discrete_sac", "CartPole-v1", 40_000, 475, "optimum 500"),
+    _algorithm("sac", "Pendulum-v1", 20_000, -200, "-150, about the optimum"),
+    _algorithm("td3", "Pendulum-v1", 20_000, -200, "-150, about the optimum"),
 )
 
 
@@ -152,7 +183,9 @@ def draw(task: Task, runs: list[dict[str, Any]], picture: Path) -> None:
 def main() -> None:
     """Runs what is asked for and writes what is there."""
     parser = argparse.ArgumentParser(description=Path(__file__).stem)
-    parser.add_argument("--only", help="name of a task or of a group: classic, mujoco, mujoco_paper, atari, own")
+    parser.add_argument(
+        "--only", help="name of a task or of a group: classic, mujoco, mujoco_paper, atari, own, zoo, algorithms"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--directory", type=Path, default=Path("results"))
     options = parser.parse_args()

@@ -200,7 +200,7 @@ def _combinations_of_learning(config: Config) -> list[str]:
             "Exchange them."
         )
     schedules = {
-        "lr_schedule=linear": learner.lr_schedule == "linear",
+        "lr_schedule=linear": learner.schedule == "linear",
         "ppo_clip_anneal=True": learner.ppo_clip_anneal,
         f"algorithm={learner.algorithm}, whose random actions become fewer": (
             config.model.exploration == "epsilon_greedy" and ALGORITHMS.is_ours(learner.algorithm)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, UNIT, Range
-from sf.config.updates import UPDATES, Updates, UpdatesName
+from sf.config.updates import UPDATES, ScheduleName, Updates, UpdatesName
 
 DEFAULT_ENTROPY_COEFF = 0.01
 """Usual for a few discrete actions."""
@@ -83,11 +83,13 @@ class LearnerConfig:
     """Weight of a penalty on the KL divergence from the policy that acted."""
     learning_rate: Annotated[float, ABOVE_0] | None = None
     """Step size of Adam; None takes that of updates."""
-    lr_schedule: Literal["constant", "linear", "kl_adaptive_minibatch", "kl_adaptive_epoch"] = "constant"
+    lr_schedule: ScheduleName | None = None
     """How the learning rate changes: not at all, to zero at the end of the run, or with the policy's change. The end is
-    train_for_env_steps or train_for_seconds, whichever is nearer."""
-    lr_schedule_kl_threshold: Annotated[float, ABOVE_0] = 0.008
-    """KL divergence that the adaptive schedules aim at."""
+    train_for_env_steps or train_for_seconds, whichever is nearer. None takes that of updates, or constant with a
+    learning_rate of your own."""
+    lr_schedule_kl_threshold: Annotated[float, ABOVE_0] | None = None
+    """KL divergence that the adaptive schedules aim at: in the mean over a minibatch, an epoch, or the last epoch of a
+    batch. None takes 0.008, or 0.012 for the last epoch."""
     lr_adaptive_min: Annotated[float, ABOVE_0] = 1e-6
     """Smallest learning rate of the adaptive schedules."""
     lr_adaptive_max: Annotated[float, ABOVE_0] = 1e-2
@@ -158,6 +160,17 @@ class LearnerConfig:
     def initial_rate(self) -> float:
         """`learning_rate`, or that of the recipe."""
         return self.recipe.learning_rate if self.learning_rate is None else self.learning_rate
+
+    @property
+    def schedule(self) -> ScheduleName:
+        """`lr_schedule` where it is filled in, see `sf.run.updates`; else constant."""
+        return self.lr_schedule or "constant"
+
+    @property
+    def kl_threshold(self) -> float:
+        """`lr_schedule_kl_threshold`, or that of the schedule."""
+        own = 0.012 if self.schedule == "kl_adaptive_batch" else 0.008
+        return own if self.lr_schedule_kl_threshold is None else self.lr_schedule_kl_threshold
 
     @property
     def entropy_coeff(self) -> float:

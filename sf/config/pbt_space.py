@@ -113,12 +113,12 @@ def _missing(name: str, learner: LearnerConfig) -> str:
     short = ALGORITHMS.short(learner.algorithm)
     needs: Mapping[str, tuple[bool, str]] = {
         "learning_rate": (
-            not learner.lr_schedule.startswith("kl_adaptive"),
-            f"with lr_schedule={learner.lr_schedule}, which moves the learning rate by itself",
+            not learner.schedule.startswith("kl_adaptive"),
+            f"with lr_schedule={learner.schedule}, which moves the learning rate by itself",
         ),
         "lr_schedule_kl_threshold": (
-            learner.lr_schedule.startswith("kl_adaptive"),
-            f"with lr_schedule={learner.lr_schedule}",
+            learner.schedule.startswith("kl_adaptive"),
+            f"with lr_schedule={learner.schedule}",
         ),
         "vtrace_rho": (learner.with_vtrace or short == "appo", "without with_vtrace=True"),
         "vtrace_c": (learner.with_vtrace or short == "appo", "without with_vtrace=True"),

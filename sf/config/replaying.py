@@ -60,7 +60,7 @@ def _contradictions(config: Config) -> list[str]:
         "with_vtrace=True": learner.with_vtrace,
         "recompute_advantages=True": learner.recompute_advantages,
         f"target_kl={learner.target_kl:g}": learner.target_kl > 0,
-        f"lr_schedule={learner.lr_schedule}": learner.lr_schedule.startswith("kl_adaptive"),
+        f"lr_schedule={learner.schedule}": learner.schedule.startswith("kl_adaptive"),
         "objective=decoupled with proximal_policy=evaluated": learner.objective == "decoupled"
         and learner.proximal_policy == "evaluated",
     }

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sf.learner.dataset import Transitions
-from sf.learner.losses import divergences, effective_sample_size
+from sf.learner.losses import divergence, effective_sample_size
 from sf.learner.peers import Peers
 from sf.policy import Evaluation
 
@@ -16,7 +16,7 @@ from sf.policy import Evaluation
 @torch.no_grad()
 def mean_divergence(evaluation: Evaluation, minibatch: Transitions, peers: Peers) -> Tensor:
     """Mean estimate of the KL divergence from the policy that acted, over the shares of all learners."""
-    mean = divergences(evaluation.log_probs - minibatch.behavior_log_probs)[2].mean()
+    mean = divergence(evaluation.log_probs - minibatch.behavior_log_probs).mean()
     peers.mean_(mean, len(minibatch))
     return mean
 

@@ -111,12 +111,17 @@ def value_loss(values: Tensor, old_values: Tensor, targets: Tensor, clip: float)
     return 0.5 * errors.mean()
 
 
+def divergence(log_ratios: Tensor) -> Tensor:
+    """[N] estimates k3 = (r - 1) - log r of the KL divergence, unbiased and never negative; see `divergences`."""
+    return torch.expm1(log_ratios) - log_ratios
+
+
 def divergences(log_ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Estimates of the KL divergence from the policy that acted to the one of now: k1, k2, k3, [N] each.
 
     k1 = -log r is unbiased but noisy, k2 = (log r)² / 2 is biased, k3 = (r - 1) - log r is unbiased and never negative.
     """
-    return -log_ratios, 0.5 * log_ratios.square(), torch.expm1(log_ratios) - log_ratios
+    return -log_ratios, 0.5 * log_ratios.square(), divergence(log_ratios)
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> Tensor:

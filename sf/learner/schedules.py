@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+
+Period = Literal["minibatch", "epoch", "batch"]
 
 
 class LearningRate:
@@ -26,6 +30,9 @@ class LearningRate:
     def after_epoch(self) -> None:
         """Hear that all minibatches of an epoch are done."""
 
+    def after_batch(self) -> None:
+        """Hear that all epochs of a batch are done."""
+
 
 class LinearDecay(LearningRate):
     """learning_rate · (1 - fraction): the full rate in the first update, never quite zero in the last."""
@@ -43,30 +50,42 @@ class KlAdaptive(LearningRate):
     """Raises or lowers the rate by half so that the policy moves by about the wanted divergence.
 
     As in Sample Factory: above twice the threshold the rate is divided by 1.5, below half of it multiplied by 1.5.
-    The divergence is read from the device once per decision.
+    The divergence is read from the device once per decision: after each minibatch, after each epoch for the mean over
+    it, or after each batch for the mean over its last epoch.
     """
 
     needs_divergence = True
 
-    def __init__(self, config: LearnerConfig, every_minibatch: bool) -> None:
+    def __init__(self, config: LearnerConfig, period: Period) -> None:
         super().__init__(config)
-        self._threshold = config.lr_schedule_kl_threshold
+        self._threshold = config.kl_threshold
         self._min, self._max = config.lr_adaptive_min, config.lr_adaptive_max
-        self._every_minibatch = every_minibatch
+        self._period = period
         self._divergences: list[Tensor] = []
+        self._last_epoch: list[Tensor] = []
 
     def after_minibatch(self, divergence: Tensor) -> None:
         """See `LearningRate`."""
         self._divergences.append(divergence)
-        if self._every_minibatch:
+        if self._period == "minibatch":
             self._adapt()
 
     def after_epoch(self) -> None:
         """See `LearningRate`."""
-        if self._divergences:
+        if self._period == "epoch":
+            self._adapt()
+        elif self._divergences:
+            self._last_epoch, self._divergences = self._divergences, []
+
+    def after_batch(self) -> None:
+        """See `LearningRate`."""
+        if self._period == "batch":
+            self._divergences, self._last_epoch = self._last_epoch, []
             self._adapt()
 
     def _adapt(self) -> None:
+        if not self._divergences:  # all steps were skipped
+            return
         divergence = torch.stack(self._divergences).mean().item()
         self._divergences.clear()
         if divergence > 2.0 * self._threshold:
@@ -77,12 +96,14 @@ class KlAdaptive(LearningRate):
 
 def learning_rate(config: LearnerConfig) -> LearningRate:
     """The schedule that the configuration names."""
-    match config.lr_schedule:
+    match config.schedule:
         case "constant":
             return LearningRate(config)
         case "linear":
             return LinearDecay(config)
         case "kl_adaptive_minibatch":
-            return KlAdaptive(config, every_minibatch=True)
+            return KlAdaptive(config, "minibatch")
         case "kl_adaptive_epoch":
-            return KlAdaptive(config, every_minibatch=False)
+            return KlAdaptive(config, "epoch")
+        case "kl_adaptive_batch":
+            return KlAdaptive(config, "batch")

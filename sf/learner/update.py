@@ -139,6 +139,7 @@ class Update(Training):
             self._schedule.after_epoch()
             if is_last:
                 break
+        self._schedule.after_batch()
         if lags:
             trained = trained or taken(transitions, selection.trained_rows)
             yield from self._further_steps(trained, selection.trained_rows, batch.policy_version.flatten(), lags)

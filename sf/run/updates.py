@@ -16,6 +16,7 @@ from sf.config.observation_groups import has_only_our_encoders
 from sf.config.updates import UPDATES, Updates, UpdatesName
 from sf.config.written_out import is_written_out
 from sf.envs.step_time import StepTime, in_us
+from sf.plugins import ALGORITHMS
 from sf.spaces import ACTION_MASK, EnvInfo
 from sf.spaces.images import image_layout
 
@@ -89,11 +90,24 @@ def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
     """The configuration in which everything but the sizes follows from the choice."""
     learner = replace(config.learner, updates=choice.name)
     bonus = learner.entropy_coeff if info.action.choices else learner.exploration_loss_coeff or 0.0
-    learner = replace(learner, learning_rate=learner.initial_rate, exploration_loss_coeff=bonus)
+    schedule = learner.lr_schedule or (learner.recipe.lr_schedule if _may_adapt_rate(config) else "constant")
+    rate = learner.initial_rate
+    learner = replace(learner, learning_rate=rate, lr_schedule=schedule, exploration_loss_coeff=bonus)
+    learner = replace(learner, lr_schedule_kl_threshold=learner.kl_threshold)
     model = config.model
     if model.actor_critic_share_weights is None:
         model = replace(model, actor_critic_share_weights=not _has_two_networks(config, info))
     return replace(config, learner=learner, model=model)
+
+
+def _may_adapt_rate(config: Config) -> bool:
+    """Whether the learning rate may follow the change of the policy where no flag says how it changes.
+
+    A rate of the user's own stays as it is, or is changed by a population. Only PPO was measured.
+    """
+    learner = config.learner
+    is_own = learner.learning_rate is not None or config.population.with_pbt
+    return not is_own and ALGORITHMS.short(learner.algorithm) == ALGORITHMS.default and config.replay.replay == "none"
 
 
 def _has_two_networks(config: Config, info: EnvInfo) -> bool:
@@ -124,10 +138,12 @@ def note_on_updates(given: Config, resolved: Config, choice: Choice) -> str:
     if None not in (given.learner.num_epochs, given.learner.learning_rate):
         return ""
     learner = resolved.learner
+    rate = f"a learning rate of {learner.initial_rate:g}"
+    if learner.schedule.startswith("kl_adaptive"):
+        rate += " at first, which follows how far the policy moves"
     return (
         f"Each batch is learned from in {learner.epochs} epochs of {learner.num_minibatches} minibatches of "
-        f"{learner.batch_size}, at a learning rate of {learner.initial_rate:g} (--updates={choice.name}): "
-        f"{choice.reason}."
+        f"{learner.batch_size}, at {rate} (--updates={choice.name}): {choice.reason}."
     )
 
 

@@ -91,6 +91,7 @@ class SlowPPO:
         published: list[Published] = []
         clipped: list[tuple[float, int]] = []
         trained_on: list[tuple[int, float, bool]] = []
+        last_epoch: list[float] = []
         for epoch in range(config.epochs):
             if config.with_vtrace:
                 for column in columns:
@@ -122,8 +123,11 @@ class SlowPPO:
                 self._note(by_lag(trained_on))
             if config.lr_schedule == "kl_adaptive_epoch" and divergences:
                 self._adapt(float(np.mean(divergences)))
+            last_epoch = divergences or last_epoch
             if has_moved_far:
                 break
+        if config.lr_schedule == "kl_adaptive_batch" and last_epoch:
+            self._adapt(float(np.mean(last_epoch)))
         return published
 
     # ------------------------------------------------------------------------------------------------------ schedules
@@ -136,9 +140,9 @@ class SlowPPO:
         self.clip_ratio, self.clip_value = config.ppo_clip_ratio * left, config.ppo_clip_value * left
 
     def _adapt(self, divergence: float) -> None:
-        if divergence > 2 * self.config.lr_schedule_kl_threshold:
+        if divergence > 2 * self.config.kl_threshold:
             self.lr = max(self.lr / 1.5, self.config.lr_adaptive_min)
-        elif divergence < self.config.lr_schedule_kl_threshold / 2:
+        elif divergence < self.config.kl_threshold / 2:
             self.lr = min(self.lr * 1.5, self.config.lr_adaptive_max)
 
     # ------------------------------------------------------------------------------------------------ optimizer steps

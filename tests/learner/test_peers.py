@@ -99,6 +99,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int]]] = {
     "early stop": ({"target_kl": 0.035}, {}, (2, 6)),
     "adaptive rate": ({"lr_schedule": "kl_adaptive_minibatch", "lr_schedule_kl_threshold": 0.05}, {}, (2, 6)),
     "adaptive rate per epoch": ({"lr_schedule": "kl_adaptive_epoch", "lr_schedule_kl_threshold": 0.05}, {}, (2, 6)),
+    "adaptive rate per batch": ({"lr_schedule": "kl_adaptive_batch", "lr_schedule_kl_threshold": 0.05}, {}, (2, 6)),
     "memory": ({}, {"use_rnn": True, "rnn_size": 8}, (2, 6)),
     "memory and nothing for one": ({"with_vtrace": True}, {"use_rnn": True, "rnn_size": 8}, (0, 8)),
 }

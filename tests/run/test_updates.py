@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from sf.config import Config, LearnerConfig, ModelConfig, ReplayConfig, RolloutConfig, RunConfig, check
+from sf.config import (
+    Config,
+    LearnerConfig,
+    ModelConfig,
+    PopulationConfig,
+    ReplayConfig,
+    RolloutConfig,
+    RunConfig,
+    check,
+)  # fmt: skip
 from sf.config.updates import UPDATES
 from sf.envs.step_time import StepTime, in_us
 from sf.run.sizes import resolve
@@ -184,11 +193,35 @@ def test_the_console_says_what_was_chosen_and_why() -> None:
     resolved, choice = resolve(given, env_info(), 2, SLOW), choose_updates(given, env_info(), 2, SLOW)
     text = note_on_updates(given, resolved, choice)
     assert text.startswith(
-        "Each batch is learned from in 10 epochs of 32 minibatches of 64, at a learning rate of 0.0003 "
-        "(--updates=efficient): a frame takes"
+        "Each batch is learned from in 10 epochs of 32 minibatches of 64, at a learning rate of 0.0003 at first, which "
+        "follows how far the policy moves (--updates=efficient): a frame takes"
     )
     full = config({"num_epochs": 1, "learning_rate": 0.1})
     assert note_on_updates(full, resolve(full, env_info(), 2), choice) == ""
+
+
+@pytest.mark.parametrize(
+    ("learner", "parts", "schedule"),
+    [
+        ({}, {}, "kl_adaptive_batch"),
+        ({"updates": "balanced"}, {}, "kl_adaptive_batch"),
+        ({"updates": "fast"}, {}, "constant"),
+        ({"learning_rate": 3e-4}, {}, "constant"),
+        ({"lr_schedule": "constant"}, {}, "constant"),
+        ({"lr_schedule": "linear"}, {}, "linear"),
+        ({"learning_rate": 3e-4, "lr_schedule": "kl_adaptive_minibatch"}, {}, "kl_adaptive_minibatch"),
+        ({"algorithm": "rnd"}, {}, "constant"),
+        ({"algorithm": "my_module:MyPPO"}, {}, "constant"),
+        ({}, {"replay": ReplayConfig(replay="staleness")}, "constant"),
+        ({}, {"population": PopulationConfig(with_pbt=True)}, "constant"),
+    ],
+)
+def test_the_rate_follows_the_policy_where_nothing_says_how_it_changes(
+    learner: dict[str, Any], parts: dict[str, Any], schedule: str
+) -> None:
+    resolved = resolve(config(learner, **parts), env_info(), 2, SLOW)
+    assert resolved.learner.lr_schedule == resolved.learner.schedule == schedule
+    assert resolve(resolved, env_info(), 2, SLOW).learner.lr_schedule == schedule
 
 
 def test_durations_are_told_without_exponents() -> None:
