@@ -32,8 +32,6 @@ HERE = Path(__file__).parent
 EPISODES = 50
 """Episodes of the evaluation at the end."""
 SERIAL = ("--async_rl=False", "--serial_mode=True")
-BY_BATCH = "--lr_schedule=kl_adaptive_batch"
-ADAPTIVE = "--lr_schedule=kl_adaptive_epoch"
 
 
 @dataclass(frozen=True)
@@ -116,9 +114,15 @@ CANDIDATES = {
         ("--updates=efficient", "--actor_critic_share_weights=False", "--num_envs_per_worker=16", "--rollout=128")
     ),
     "balanced, KL 0.01": Candidate(("--updates=balanced", "--target_kl=0.01")),
-    "target KL 0.02": Candidate(("--target_kl=0.02",)),
     "constant rate": Candidate(("--lr_schedule=constant",)),
-    "adaptive rate": Candidate((ADAPTIVE,)),
+    "constant rate, target KL 0.02": Candidate(("--lr_schedule=constant", "--target_kl=0.02")),
+    "rate by epoch": Candidate(("--lr_schedule=kl_adaptive_epoch",)),
+    "rate by minibatch": Candidate(("--lr_schedule=kl_adaptive_minibatch",)),
+    "rate by batch, 0.008": Candidate(("--lr_schedule_kl_threshold=0.008",)),
+    "rate by batch, 0.016": Candidate(("--lr_schedule_kl_threshold=0.016",)),
+    "rate by batch, no limit": Candidate(("--lr_adaptive_max=0.01",)),
+    "balanced, constant rate": Candidate(("--updates=balanced", "--lr_schedule=constant")),
+    "asynchronous, constant rate": Candidate(("--lr_schedule=constant",), is_serial=False),
     "linear rate": Candidate(("--lr_schedule=linear",)),
     "raw returns": Candidate(("--normalize_returns=False",)),
     "raw observations": Candidate(("--normalize_input=False",)),
@@ -126,22 +130,6 @@ CANDIDATES = {
     "deviation 0.6": Candidate(("--initial_stddev=0.6",)),
     "8 x 256": Candidate(("--num_envs_per_worker=8", "--rollout=256")),
     "4 x 512": Candidate(("--num_envs_per_worker=4", "--rollout=512")),
-    "adaptive rate, 0.004": Candidate((ADAPTIVE, "--lr_schedule_kl_threshold=0.004")),
-    "adaptive rate, 0.016": Candidate((ADAPTIVE, "--lr_schedule_kl_threshold=0.016")),
-    "by batch, 0.008": Candidate((BY_BATCH,)),
-    "by batch, 0.012": Candidate((BY_BATCH, "--lr_schedule_kl_threshold=0.012")),
-    "by batch, 0.016": Candidate((BY_BATCH, "--lr_schedule_kl_threshold=0.016")),
-    "adaptive rate by minibatch": Candidate(("--lr_schedule=kl_adaptive_minibatch",)),
-    "adaptive rate, 8 x 256": Candidate((ADAPTIVE, "--num_envs_per_worker=8", "--rollout=256")),
-    "adaptive rate, 4 x 512": Candidate((ADAPTIVE, "--num_envs_per_worker=4", "--rollout=512")),
-    "adaptive rate, raw observations": Candidate((ADAPTIVE, "--normalize_input=False")),
-    "balanced, adaptive rate": Candidate((ADAPTIVE, "--updates=balanced")),
-    "balanced, by batch": Candidate((BY_BATCH, "--updates=balanced", "--lr_schedule_kl_threshold=0.012")),
-    "fast, by batch": Candidate((BY_BATCH, "--updates=fast", "--lr_schedule_kl_threshold=0.012")),
-    "balanced, constant rate": Candidate(("--lr_schedule=constant", "--updates=balanced")),
-    "fast, adaptive rate": Candidate((ADAPTIVE, "--updates=fast")),
-    "asynchronous, constant rate": Candidate(("--lr_schedule=constant",), is_serial=False),
-    "asynchronous, by batch": Candidate((BY_BATCH,), is_serial=False),
     "advantages anew": Candidate(("--recompute_advantages=True",)),
 }
 

@@ -194,9 +194,9 @@ def _combinations(config: Config) -> list[str]:
 
 def _combinations_of_learning(config: Config) -> list[str]:
     learner, problems = config.learner, []
-    if learner.lr_adaptive_min > learner.lr_adaptive_max:
+    if learner.lr_adaptive_min > learner.largest_rate:
         problems.append(
-            f"lr_adaptive_min={learner.lr_adaptive_min} is above lr_adaptive_max={learner.lr_adaptive_max}. "
+            f"lr_adaptive_min={learner.lr_adaptive_min} is above lr_adaptive_max={learner.largest_rate:g}. "
             "Exchange them."
         )
     schedules = {

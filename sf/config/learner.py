@@ -92,8 +92,9 @@ class LearnerConfig:
     batch. None takes 0.008, or 0.012 for the last epoch."""
     lr_adaptive_min: Annotated[float, ABOVE_0] = 1e-6
     """Smallest learning rate of the adaptive schedules."""
-    lr_adaptive_max: Annotated[float, ABOVE_0] = 1e-2
-    """Largest learning rate of the adaptive schedules."""
+    lr_adaptive_max: Annotated[float, ABOVE_0] | None = None
+    """Largest learning rate of the adaptive schedules. None takes 0.01, or 2.25 times the first one where it changes
+    after batches: two steps up. A policy that has learned its task would be moved on without that limit."""
     adam_eps: Annotated[float, ABOVE_0] = 1e-5
     """Added to the denominator of Adam."""
     adam_beta1: Annotated[float, BELOW_1] = 0.9
@@ -171,6 +172,12 @@ class LearnerConfig:
         """`lr_schedule_kl_threshold`, or that of the schedule."""
         own = 0.012 if self.schedule == "kl_adaptive_batch" else 0.008
         return own if self.lr_schedule_kl_threshold is None else self.lr_schedule_kl_threshold
+
+    @property
+    def largest_rate(self) -> float:
+        """`lr_adaptive_max`, or that of the schedule."""
+        own = 2.25 * self.initial_rate if self.schedule == "kl_adaptive_batch" else 0.01
+        return own if self.lr_adaptive_max is None else self.lr_adaptive_max
 
     @property
     def entropy_coeff(self) -> float:

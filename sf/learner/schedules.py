@@ -59,7 +59,7 @@ class KlAdaptive(LearningRate):
     def __init__(self, config: LearnerConfig, period: Period) -> None:
         super().__init__(config)
         self._threshold = config.kl_threshold
-        self._min, self._max = config.lr_adaptive_min, config.lr_adaptive_max
+        self._min, self._max = config.lr_adaptive_min, config.largest_rate
         self._period = period
         self._divergences: list[Tensor] = []
         self._last_epoch: list[Tensor] = []

@@ -93,7 +93,7 @@ def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
     schedule = learner.lr_schedule or (learner.recipe.lr_schedule if _may_adapt_rate(config) else "constant")
     rate = learner.initial_rate
     learner = replace(learner, learning_rate=rate, lr_schedule=schedule, exploration_loss_coeff=bonus)
-    learner = replace(learner, lr_schedule_kl_threshold=learner.kl_threshold)
+    learner = replace(learner, lr_schedule_kl_threshold=learner.kl_threshold, lr_adaptive_max=learner.largest_rate)
     model = config.model
     if model.actor_critic_share_weights is None:
         model = replace(model, actor_critic_share_weights=not _has_two_networks(config, info))

@@ -143,7 +143,7 @@ class SlowPPO:
         if divergence > 2 * self.config.kl_threshold:
             self.lr = max(self.lr / 1.5, self.config.lr_adaptive_min)
         elif divergence < self.config.kl_threshold / 2:
-            self.lr = min(self.lr * 1.5, self.config.lr_adaptive_max)
+            self.lr = min(self.lr * 1.5, self.config.largest_rate)
 
     # ------------------------------------------------------------------------------------------------ optimizer steps
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from sf.config import LearnerConfig
+from sf.config.updates import ScheduleName
 from sf.learner.schedules import learning_rate
 from sf.learner.worker import Learner
 from tests.helpers.lab import make_lab
@@ -105,6 +106,20 @@ def test_kl_adaptive_has_limits() -> None:
         for _ in range(3):
             schedule.after_minibatch(torch.tensor(divergence))
         assert schedule.value == limit
+
+
+@pytest.mark.parametrize(
+    ("schedule", "largest"),
+    [("kl_adaptive_batch", 6.75e-4), ("kl_adaptive_epoch", 1e-2), ("kl_adaptive_minibatch", 1e-2)],
+)
+def test_kl_adaptive_rises_two_steps_after_batches(schedule: ScheduleName, largest: float) -> None:
+    """A policy that has learned its task hardly moves, so that the rate would rise until it does."""
+    rate = learning_rate(LearnerConfig(learning_rate=3e-4, lr_schedule=schedule))
+    for _ in range(20):
+        rate.after_minibatch(torch.tensor(0.0))
+        rate.after_epoch()
+        rate.after_batch()
+    assert rate.value == pytest.approx(largest)
 
 
 def test_kl_adaptive_epoch_averages_its_minibatches() -> None:
