@@ -103,11 +103,12 @@ def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
 def _may_adapt_rate(config: Config) -> bool:
     """Whether the learning rate may follow the change of the policy where no flag says how it changes.
 
-    A rate of the user's own stays as it is, or is changed by a population. Only PPO was measured.
+    A rate of the user's own stays as it is, or is changed by a population. So does one with epochs of the user's own:
+    the first step on new data, the only one of A2C, sees no policy that has moved. Only PPO was measured.
     """
     learner = config.learner
-    is_own = learner.learning_rate is not None or config.population.with_pbt
-    return not is_own and ALGORITHMS.short(learner.algorithm) == ALGORITHMS.default and config.replay.replay == "none"
+    has_own = {learner.learning_rate, learner.num_epochs} != {None} or config.population.with_pbt
+    return not has_own and ALGORITHMS.short(learner.algorithm) == ALGORITHMS.default and config.replay.replay == "none"
 
 
 def _has_two_networks(config: Config, info: EnvInfo) -> bool:

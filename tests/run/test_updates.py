@@ -207,6 +207,7 @@ def test_the_console_says_what_was_chosen_and_why() -> None:
         ({"updates": "balanced"}, {}, "kl_adaptive_batch"),
         ({"updates": "fast"}, {}, "constant"),
         ({"learning_rate": 3e-4}, {}, "constant"),
+        ({"num_epochs": 1, "num_batches_per_epoch": 1}, {}, "constant"),  # A2C
         ({"lr_schedule": "constant"}, {}, "constant"),
         ({"lr_schedule": "linear"}, {}, "linear"),
         ({"learning_rate": 3e-4, "lr_schedule": "kl_adaptive_minibatch"}, {}, "kl_adaptive_minibatch"),
