@@ -23,7 +23,7 @@ class Updates:
     """Most minibatches of a batch."""
     epochs: int
     learning_rate: float
-    lr_schedule: ScheduleName = "constant"
+    """That of the first batches, where it follows how far the policy moves."""
     worth: float = 1.0
     """Times the wall time that a frame may take of that with the recipe before, because it takes fewer frames."""
 
@@ -33,14 +33,9 @@ class Updates:
         return self.epochs * self.most_minibatches
 
 
-ADAPTIVE: ScheduleName = "kl_adaptive_batch"
 UPDATES: Mapping[UpdatesName, Updates] = {
     "fast": Updates(minibatch=256, most_minibatches=8, epochs=2, learning_rate=7e-4),
-    "balanced": Updates(
-        minibatch=128, most_minibatches=16, epochs=8, learning_rate=5e-4, lr_schedule=ADAPTIVE, worth=2.5
-    ),
-    "efficient": Updates(
-        minibatch=64, most_minibatches=32, epochs=10, learning_rate=3e-4, lr_schedule=ADAPTIVE, worth=1.25
-    ),
+    "balanced": Updates(minibatch=128, most_minibatches=16, epochs=8, learning_rate=5e-4, worth=2.5),
+    "efficient": Updates(minibatch=64, most_minibatches=32, epochs=10, learning_rate=3e-4, worth=1.25),
 }
 """From the most frames per second to the most from each frame."""

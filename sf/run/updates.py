@@ -90,7 +90,7 @@ def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
     """The configuration in which everything but the sizes follows from the choice."""
     learner = replace(config.learner, updates=choice.name)
     bonus = learner.entropy_coeff if info.action.choices else learner.exploration_loss_coeff or 0.0
-    schedule = learner.lr_schedule or (learner.recipe.lr_schedule if _may_adapt_rate(config) else "constant")
+    schedule = learner.lr_schedule or ("kl_adaptive_batch" if _may_adapt_rate(config) else "constant")
     rate = learner.initial_rate
     learner = replace(learner, learning_rate=rate, lr_schedule=schedule, exploration_loss_coeff=bonus)
     learner = replace(learner, lr_schedule_kl_threshold=learner.kl_threshold, lr_adaptive_max=learner.largest_rate)

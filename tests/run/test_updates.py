@@ -204,8 +204,7 @@ def test_the_console_says_what_was_chosen_and_why() -> None:
     ("learner", "parts", "schedule"),
     [
         ({}, {}, "kl_adaptive_batch"),
-        ({"updates": "balanced"}, {}, "kl_adaptive_batch"),
-        ({"updates": "fast"}, {}, "constant"),
+        ({"updates": "fast"}, {}, "kl_adaptive_batch"),
         ({"learning_rate": 3e-4}, {}, "constant"),
         ({"num_epochs": 1, "num_batches_per_epoch": 1}, {}, "constant"),  # A2C
         ({"lr_schedule": "constant"}, {}, "constant"),
