@@ -41,7 +41,7 @@ from tests.environments import first_contact as envs
 from tests.environments.late import GOOD_STEPS, Played
 from tests.environments.toys import Toy
 from tests.helpers.lab import InferenceWorker, make_config, make_lab, step_until
-from tests.rollout.test_rollout import Player
+from tests.helpers.rollouts import Player
 
 
 class Broken(Counter):

@@ -28,7 +28,7 @@ from sf.shared.slot_fields import NO_POLICY
 from tests.cli.test_evaluate import acting
 from tests.environments.coming import LIVES, NUM_STEPS, SELDOM, Comers, Counting, Returning, comers, convoy
 from tests.helpers.lab import InferenceWorker, make_lab, step_until
-from tests.rollout.test_rollout import Player
+from tests.helpers.rollouts import Player
 
 COMERS = EnvSource("Comers", {}, comers)
 AGENTS = list(LIVES)
