@@ -23,7 +23,7 @@ from sf.shared.episodes import EpisodeRing
 from sf.spaces import ActionSpec, EnvInfo
 from sf.spaces.from_gymnasium import observation_leaves
 from tests.cli.test_evaluate import acting
-from tests.environments import first_contact as envs
+from tests.environments import episode_ends as envs
 from tests.environments.late import GOOD_STEPS, Played
 from tests.environments.toys import Toy
 from tests.helpers.lab import make_lab, step_until

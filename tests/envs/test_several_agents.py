@@ -20,7 +20,7 @@ from sf.evaluator.playing import play
 from sf.shared.episodes import EpisodeRing
 from sf.shared.slot_fields import NO_POLICY
 from tests.cli.test_evaluate import acting
-from tests.environments import first_contact as envs
+from tests.environments import agents as envs
 from tests.helpers.lab import InferenceWorker, make_lab, step_until
 from tests.helpers.rollouts import Player
 

@@ -32,7 +32,8 @@ from sf.policy import ActorCritic
 from sf.shared.messages import EvaluationDone
 from sf.spaces import EnvInfo
 from sf.storage import checkpoint
-from tests.environments.first_contact import EndlessLives, OwnNumAgents
+from tests.environments.agents import OwnNumAgents
+from tests.environments.episode_ends import EndlessLives
 from tests.environments.first_hour import Endless, EndlessPair
 from tests.envs.test_vectorization import Many
 from tests.helpers.lab import make_lab, step_until
