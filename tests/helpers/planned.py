@@ -71,6 +71,7 @@ TEN_STEPS = "tests.helpers.planned:TenSteps"
 LIMITED = "tests.helpers.planned:Limited"
 ECHO = "tests.helpers.planned:Echo"
 CRASHING = "tests.helpers.planned:Crashing"
+COLUMNS = {"obs", "new_obs", "actions", "rewards", "dones", "infos", "eps_id", "unroll_id", "agent_index", "t"}
 
 
 class CountingPolicy(Policy):
@@ -122,3 +123,17 @@ def pull(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Any:
 
 
 TorchPull = build_torch_policy("TorchPull", loss_fn=pull)
+
+
+def check_columns(batch: SampleBatch) -> None:
+    """Rows D2 to D4, of the counting policy in episodes of ten steps."""
+    assert batch.keys() >= COLUMNS
+    assert {len(column) for column in batch.values()} == {batch.count}
+    same = (batch["eps_id"][1:] == batch["eps_id"][:-1]) & (batch["agent_index"][1:] == batch["agent_index"][:-1])
+    assert (batch["new_obs"][:-1][same] == batch["obs"][1:][same]).all()
+    assert (batch["obs"][:, 0] == batch["t"]).all()
+    assert (batch["t"] == batch["state_in_0"]).all(), "the state begins anew with the episode"
+    assert (batch["state_out_0"] == batch["state_in_0"] + 1).all()
+    assert (batch["state_in_0"][1:][same] == batch["state_out_0"][:-1][same]).all()
+    assert (batch["dones"] == (batch["t"] == 9)).all()
+    assert (batch["other_value"][:, 0] == 10 * batch["t"]).all()

@@ -1,39 +1,20 @@
-"""Workers of this process and of others: rows D1 to D4, D11 to D13, D20, and what breaks."""
+"""Workers of other processes: rows D1, D12, D13 and D20, their weights, and what breaks."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from sf.errors import ConfigError, RestartsSpent, UsageError
-from sf.plans import (
-    Concurrently,
-    LocalIterator,
-    LSTMModel,
-    OperatorFailed,
-    ParallelRollouts,
-    QModel,
-    SampleBatch,
-    TorchModel,
-    WorkerSet,
-)
-from sf.plans.actor_critic import add_advantages
-from sf.plans.numpy_acting import act_in_numpy
-from sf.plans.policy import dummy_batch
-from tests.helpers.planned import CRASHING, TEN_STEPS, CountingPolicy, TenSteps, TorchPull
-
-ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
-COLUMNS = {"obs", "new_obs", "actions", "rewards", "dones", "infos", "eps_id", "unroll_id", "agent_index", "t"}
+from sf.errors import RestartsSpent, UsageError
+from sf.plans import Concurrently, LocalIterator, OperatorFailed, ParallelRollouts, SampleBatch, WorkerSet
+from tests.helpers.planned import CRASHING, TEN_STEPS, CountingPolicy, check_columns
 
 
 @pytest.fixture
@@ -42,57 +23,6 @@ def workers() -> Iterator[WorkerSet]:
     settings = {"env": TEN_STEPS, "num_workers": 2, "num_envs_per_worker": 2, "rollout_fragment_length": 15, "seed": 1}
     with WorkerSet(CountingPolicy, settings) as workers:
         yield workers
-
-
-def local(**settings: Any) -> WorkerSet:
-    return WorkerSet(CountingPolicy, {"env": TEN_STEPS, "rollout_fragment_length": 15, "seed": 1, **settings})
-
-
-def check_columns(batch: SampleBatch) -> None:
-    """Rows D2 to D4, of the counting policy in episodes of ten steps."""
-    assert batch.keys() >= COLUMNS
-    assert {len(column) for column in batch.values()} == {batch.count}
-    same = (batch["eps_id"][1:] == batch["eps_id"][:-1]) & (batch["agent_index"][1:] == batch["agent_index"][:-1])
-    assert (batch["new_obs"][:-1][same] == batch["obs"][1:][same]).all()
-    assert (batch["obs"][:, 0] == batch["t"]).all()
-    assert (batch["t"] == batch["state_in_0"]).all(), "the state begins anew with the episode"
-    assert (batch["state_out_0"] == batch["state_in_0"] + 1).all()
-    assert (batch["state_in_0"][1:][same] == batch["state_out_0"][:-1][same]).all()
-    assert (batch["dones"] == (batch["t"] == 9)).all()
-    assert (batch["other_value"][:, 0] == 10 * batch["t"]).all()
-
-
-def test_d2_d3_d4_columns_of_the_local_worker() -> None:
-    with local(num_envs_per_worker=3) as workers:
-        for _ in range(3):
-            batch = workers.local_worker().sample()
-            assert batch.count == 45
-            check_columns(batch)
-            assert (batch["some_value"] == 1.5).all()
-            parts = batch.split_by_episode()
-            assert len(parts) == len(set(batch["unroll_id"].tolist())) > 3, "one for each part of an episode"
-            assert all(len(set(part["unroll_id"].tolist())) == 1 for part in parts)
-
-
-def test_a_batch_of_zeros_has_the_types_of_a_sample() -> None:
-    with local() as workers:
-        sample, zeros = workers.local_worker().sample(), dummy_batch(workers.local_worker().get_policy())
-        assert {name: (column.dtype, column.shape[1:]) for name, column in zeros.items()} == {
-            name: (sample[name].dtype, sample[name].shape[1:]) for name in zeros
-        }
-        assert {zeros[name].dtype.name for name in ("eps_id", "unroll_id", "agent_index", "t")} == {"int64"}
-
-
-@pytest.mark.parametrize("case", ORACLES["D11"]["cases"], ids=lambda case: "-".join(map(str, case["inputs"].values())))
-def test_d11_rows_of_a_sample(case: dict[str, Any]) -> None:
-    inputs, expected = case["inputs"], case["expected"]
-    settings = {name: inputs[name] for name in ("batch_mode", "rollout_fragment_length")}
-    with local(num_envs_per_worker=inputs["num_envs"], **settings) as workers:
-        batch = workers.local_worker().sample()
-        assert batch.count == expected["rows"]
-        if "t" in expected:
-            assert batch["t"].tolist() == expected["t"]
-        assert workers.local_worker().sample().count >= inputs["rollout_fragment_length"]
 
 
 @pytest.mark.more
@@ -199,15 +129,6 @@ def test_d20_modes(workers: WorkerSet) -> None:
         ParallelRollouts(workers, mode="sync")
 
 
-def test_d15_d20_local_rollouts_step_nothing_before_next() -> None:
-    with local() as workers:
-        before = TenSteps.steps
-        rollouts = ParallelRollouts(workers).for_each(lambda batch: batch.count)
-        assert TenSteps.steps == before
-        assert next(rollouts) == 15
-        assert TenSteps.steps == before + 15
-
-
 @pytest.mark.more
 def test_worker_that_is_killed_is_replaced_and_counted(workers: WorkerSet) -> None:
     first, second = workers.remote_workers()
@@ -268,29 +189,6 @@ def test_nothing_is_left_behind(workers: WorkerSet) -> None:
             os.kill(pid, 0)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_workers": -1}, "num_workers=-1 must be a whole number, 0 or more"),
-        ({"rollout_fragment_length": 0}, "rollout_fragment_length=0 must be a whole number, 1 or more"),
-        ({"batch_mode": "whole"}, "batch_mode='whole' must be 'truncate_episodes' or 'complete_episodes'"),
-        ({"env": None}, "env is missing"),
-        ({"num_worker": 2}, r"There is no setting num_worker\. Did you mean num_workers\?"),
-        ({"rollout_fragment_lenght": 2}, r"Did you mean rollout_fragment_length\?"),
-    ],
-)
-def test_settings_that_no_worker_can_have(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        local(**settings)
-
-
-def test_settings_of_a_policy_may_be_named_nearly_as_those_of_workers() -> None:
-    has_own = TorchPull.with_updates(get_default_config=lambda: {"num_worker": 1})
-    for policies in (has_own, {"default_policy": (CountingPolicy, None, None, {"num_worker": 1})}):
-        with WorkerSet(policies, {"env": TEN_STEPS, "num_worker": 2}) as workers:
-            assert "num_worker" in workers.local_worker().get_policy().config
-
-
 def test_policy_that_cannot_be_sent_is_refused() -> None:
     class Locked(CountingPolicy):
         held = threading.Lock()
@@ -298,117 +196,6 @@ def test_policy_that_cannot_be_sent_is_refused() -> None:
     settings = {"env": TEN_STEPS, "num_workers": 1}
     with WorkerSet(Locked, settings) as workers, pytest.raises(UsageError, match="cannot be sent"):
         workers.remote_workers()
-
-
-@pytest.mark.more
-def test_torch_policy_acts_in_workers_as_here() -> None:
-    settings = {"env": "CartPole-v1", "num_workers": 1, "rollout_fragment_length": 20, "seed": 1}
-    with WorkerSet(TorchPull, settings) as workers:
-        batch = workers.remote_workers()[0].sample()
-        logits = workers.local_worker().get_policy().model(_tensors(batch))[0].detach().numpy()
-        np.testing.assert_allclose(logits, batch["action_dist_inputs"], atol=1e-6)
-        assert set(batch["actions"]) == {0, 1}
-
-
-def _tensors(batch: SampleBatch) -> dict[str, Any]:
-    return {"obs": torch.as_tensor(batch["obs"])}
-
-
-@pytest.mark.more
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_fragment_at_once_has_the_advantages_of_its_trajectories(num_workers: int) -> None:
-    """A remote worker steps all environments as one, and has rows between two episodes that train nothing."""
-    from examples.plans.a2c import A2CPolicy
-
-    def one_by_one(*arguments: Any) -> SampleBatch:
-        return add_advantages(*arguments)
-
-    found = []
-    for policy_class in (A2CPolicy, A2CPolicy.with_updates(postprocess_fn=one_by_one)):
-        settings = {
-            "env": "CartPole-v1",
-            "num_workers": num_workers,
-            "num_envs_per_worker": 16,
-            "rollout_fragment_length": 40,
-            "seed": 3,
-            "lambda": 0.9,
-        }
-        with WorkerSet(policy_class, settings) as workers:
-            worker = workers.remote_workers()[0] if num_workers else workers.local_worker()
-            found.append([worker.sample() for _ in range(2)])
-    assert (found[0][0].count < 16 * 40) == bool(num_workers)
-    for at_once, each in zip(*found, strict=True):
-        assert at_once["dones"].any()
-        assert (at_once["obs"] == each["obs"]).all()
-        for name in ("advantages", "value_targets"):
-            np.testing.assert_allclose(at_once[name], each[name], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("env", "activation"), [("CartPole-v1", "tanh"), ("CartPole-v1", "relu"), ("Pendulum-v1", "elu")]
-)
-def test_acting_in_numpy_is_acting_with_torch(env: str, activation: str) -> None:
-    """One choice, and a number of a Box."""
-    from examples.plans.a2c import A2CPolicy
-
-    settings = {"env": env, "num_envs_per_worker": 16, "rollout_fragment_length": 100, "seed": 3}
-    with WorkerSet(A2CPolicy, {**settings, "model": {"activation": activation}}) as workers:
-        policy = workers.local_worker().get_policy()
-        act = act_in_numpy(policy, np.random.default_rng(1))
-        assert act is not None
-        policy.set_weights({name: weight + 0.05 for name, weight in policy.get_weights().items()})
-        batch = workers.local_worker().sample()
-        with torch.inference_mode():
-            logits, _ = policy.model({"obs": torch.as_tensor(batch["obs"])})
-            wanted = {
-                "action_dist_inputs": logits, "vf_preds": policy.model.value_function(),
-                "action_logp": policy.dist_class(logits).logp(torch.as_tensor(batch["actions"])),
-            }  # fmt: skip
-        for name, values in wanted.items():
-            np.testing.assert_allclose(batch[name], values.numpy(), rtol=1e-4, atol=1e-5)
-        obs = np.repeat(batch["obs"][:1], 40_000, 0)
-        inputs = wanted["action_dist_inputs"][0].numpy()
-        mean = inputs[0] if env == "Pendulum-v1" else np.exp(inputs[1]) / np.exp(inputs).sum()
-        assert act(obs)[0].mean() == pytest.approx(mean, abs=0.1 if env == "Pendulum-v1" else 0.01)
-        other = A2CPolicy.with_updates(
-            extra_action_out_fn=lambda *_: {"vf_preds": torch.zeros(1).expand(len(_[1]["obs"]))}
-        )
-        spaces = policy.observation_space, policy.action_space
-        assert act_in_numpy(other(*spaces, {}), np.random.default_rng(1)) is None
-        replaced = A2CPolicy(*spaces, {})
-        replaced.compute_actions = lambda *_: None  # of this object only
-        assert act_in_numpy(replaced, np.random.default_rng(1)) is None
-        assert act_in_numpy(CountingPolicy(*spaces, {}), np.random.default_rng(1)) is None
-
-
-def test_values_of_actions_are_acted_with_in_numpy_but_for_the_share_that_is_drawn() -> None:
-    from examples.plans.dqn import DQNPolicy
-
-    policy = DQNPolicy(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(3), {})
-    act = act_in_numpy(policy, np.random.default_rng(1))
-    assert act is not None
-    obs = np.random.default_rng(2).random((6000, 4), np.float32)
-    best = policy.model({"obs": torch.as_tensor(obs)})[0].argmax(-1).numpy()
-    for steps, share in ((0, 1.0), (7500, 0.505), (15_000, 0.01)):
-        policy.on_global_var_update({"timestep": steps})
-        actions, extra = act(obs)
-        assert extra == {}
-        assert (actions == best).mean() == pytest.approx(1 - share * 2 / 3, abs=0.03)
-        assert (policy.compute_actions(obs)[0] == best).mean() == pytest.approx(1 - share * 2 / 3, abs=0.03)
-    policy.config["explore"] = False
-    assert act_in_numpy(policy, np.random.default_rng(1)) is None
-    assert (policy.compute_actions(obs)[0] == best).all()
-
-
-@pytest.mark.parametrize("model", [TorchModel, LSTMModel, QModel])
-def test_networks_of_plans_are_those_of_training(model: Any) -> None:
-    """So pictures go through convolutions, and categories are counted from where they start."""
-    for space in (gym.spaces.Box(0, 255, (64, 64, 3), np.uint8), gym.spaces.Discrete(5, start=2)):
-        network = model(space, gym.spaces.Discrete(3), 3, {})
-        rows = torch.as_tensor(np.stack([space.sample() for _ in range(4)]))
-        states = [torch.zeros(4, *state.shape) for state in network.get_initial_state()]
-        assert network({"obs": rows}, states)[0].shape == (4, 3)
-        assert any(isinstance(part, torch.nn.Conv2d) for part in network.modules()) == (space.shape != ())
 
 
 @pytest.mark.more
@@ -480,14 +267,3 @@ def test_d24_remote_policies_know_the_steps_of_the_plan(workers: WorkerSet) -> N
     workers.local_worker().set_global_vars({"timestep": 40})
     workers.sync_weights()
     assert workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 40}] * 3
-
-
-def test_whole_episodes_of_a_team_stay_together() -> None:
-    settings = {
-        "env": "examples.plans.environments:RockPaperScissors", "batch_mode": "complete_episodes",
-        "rollout_fragment_length": 15, "seed": 1,
-    }  # fmt: skip
-    with WorkerSet({"a": (TorchPull,)}, settings, lambda agent: "a") as workers:
-        batch = workers.local_worker().sample()
-        assert (batch.env_steps(), batch.agent_steps()) == (20, 40)
-        assert set(batch.policy_batches["a"]["agent_index"]) == {0, 1}
