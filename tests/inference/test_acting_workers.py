@@ -29,8 +29,8 @@ from sf.shared.weights import PublishedWeights
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.commands import run, running, wait_for_training
 from tests.helpers.lab import Lab, make_config, make_lab
+from tests.helpers.networks import box, discrete
 from tests.nets.test_acting import CHOICES
-from tests.nets.test_actor_critic import box, discrete
 from tests.run.test_resources import maps_of
 
 VECTOR = LeafSpec((4,), "float32")

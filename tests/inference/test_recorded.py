@@ -13,8 +13,8 @@ from sf.inference.recorded import RecordedAct, rounded_up
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.fast.recorded import Anew
 from sf.shared.arena import Array
+from tests.helpers.networks import make_policy
 from tests.nets.test_acting import CASES, change_weights
-from tests.nets.test_actor_critic import make_policy
 
 
 class Counted(Anew):

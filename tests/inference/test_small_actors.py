@@ -22,7 +22,7 @@ from sf.shared.slots import Slots
 from sf.shared.topology import Topology
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.lab import make_config, make_lab
-from tests.nets.test_actor_critic import box, discrete
+from tests.helpers.networks import box, discrete
 
 VECTOR = LeafSpec((5,), "float32")
 KINDS: dict[str, tuple[LeafSpec, ActionSpec, dict[str, Any]]] = {

@@ -15,8 +15,8 @@ from sf.learner.ppo import PPO
 from sf.learner.propagation import Recorded, WrittenOut
 from sf.nets.fast.recorded import Anew
 from sf.policy import Sequences
+from tests.helpers.networks import make_policy
 from tests.nets.test_acting import CASES
-from tests.nets.test_actor_critic import make_policy
 
 
 class Counted(Anew):

@@ -24,7 +24,7 @@ from sf.plugins import register_model
 from sf.policy import ActorCritic
 from sf.run.resume_point import as_text
 from sf.spaces import ActionColumn, ActionSpec, LeafSpec
-from tests.nets.test_actor_critic import box, discrete, make_policy
+from tests.helpers.networks import box, discrete, make_policy
 from tests.nets.test_models import OneLayer
 
 CHOICES = ActionSpec((ActionColumn(3), ActionColumn(2)))

@@ -22,7 +22,7 @@ from sf.spaces import EnvInfo, LeafSpec
 from sf.storage.population import read_decisions, read_population
 from tests.environments.shaped import Shaped
 from tests.helpers.lab import make_config, make_lab, step_until
-from tests.nets.test_actor_critic import discrete
+from tests.helpers.networks import discrete
 
 SPACE = json.dumps({"env.bonus": {"min": 0.1, "max": 50.0}, "learning_rate": {"min": 1e-5, "max": 1e-2}})
 SETTINGS: dict[str, Any] = {

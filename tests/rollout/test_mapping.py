@@ -19,7 +19,7 @@ from sf.rollout.mapping import Mapping
 from sf.shared.slot_fields import NO_POLICY
 from sf.spaces import EnvInfo, LeafSpec
 from tests.helpers.lab import make_lab, step_until
-from tests.nets.test_actor_critic import discrete
+from tests.helpers.networks import discrete
 
 
 @pytest.fixture
