@@ -20,8 +20,8 @@ from sf.processes.servers import ForkServers
 from sf.processes.simulators import Simulators
 from sf.processes.spare import ENVIRONMENTS, Spares
 from tests.helpers.commands import CARTPOLE, running, wait_for_more, wait_for_training
+from tests.helpers.fork_servers import exit_code, message_of
 from tests.helpers.starter import new_program
-from tests.processes.test_fork_server import exit_code, message_of
 
 
 def tell_parent_and_torch(tell: Callable[[Any], None]) -> None:
