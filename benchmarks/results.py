@@ -151,7 +151,7 @@ def curve(metrics: Path) -> list[tuple[float, float]]:
 
 def row(task: Task, runs: list[dict[str, Any]]) -> str:
     """The line of the table."""
-    rewards = [run["policies"][0]["reward"] for run in runs]
+    rewards = [run["curve"][-1][1] for run in runs]
     mean, deviation = statistics.mean(rewards), statistics.pstdev(rewards)
     minutes = statistics.mean(run["wall_time_s"] for run in runs) / 60
     digits = 1 if abs(task.threshold) >= 10 else 2
@@ -173,10 +173,12 @@ def draw(task: Task, runs: list[dict[str, Any]], picture: Path) -> None:
     frames = np.linspace(0, min(run["curve"][-1][0] for run in runs), 200)
     curves = np.array([np.interp(frames, *zip(*run["curve"], strict=True)) for run in runs])
     figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
-    axes.fill_between(frames, curves.min(0), curves.max(0), alpha=0.25, label=f"lowest to highest of {len(runs)} seeds")
-    axes.plot(frames, curves.mean(0), label="mean")
+    axes.fill_between(
+        frames / 1000, curves.min(0), curves.max(0), alpha=0.25, label=f"lowest to highest of {len(runs)} seeds"
+    )
+    axes.plot(frames / 1000, curves.mean(0), label="mean")
     axes.axhline(task.threshold, color="gray", linestyle="--", linewidth=1, label="threshold")
-    axes.set(title=task.name, xlabel="environment steps", ylabel="mean return")
+    axes.set(title=task.name, xlabel="environment steps, thousands", ylabel="mean return")
     axes.legend(fontsize="small")
     figure.savefig(picture, dpi=110)
     plt.close(figure)
