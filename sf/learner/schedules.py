@@ -16,13 +16,17 @@ class LearningRate:
     """A constant learning rate, and the interface of those that change."""
 
     needs_divergence: bool = False
-    """Whether `after_minibatch` wants to see the divergence of each minibatch."""
+    """Whether it depends on how far the policy has moved, and so is part of checkpoints."""
 
     def __init__(self, config: LearnerConfig) -> None:
         self.value = config.initial_rate
 
     def set_progress(self, fraction: float) -> None:
         """Hear which part of the run, from 0 to 1, lies before the next update."""
+
+    def looks_at(self, may_be_last: bool) -> bool:
+        """Whether `after_minibatch` wants to hear of an epoch, which may be the last one on its batch."""
+        return self.needs_divergence
 
     def after_minibatch(self, divergence: Tensor) -> None:
         """Hear the mean KL divergence of a minibatch from the policy that acted."""
@@ -64,6 +68,10 @@ class KlAdaptive(LearningRate):
         self._divergences: list[Tensor] = []
         self._last_epoch: list[Tensor] = []
 
+    def looks_at(self, may_be_last: bool) -> bool:
+        """See `LearningRate`."""
+        return may_be_last or self._period != "batch"
+
     def after_minibatch(self, divergence: Tensor) -> None:
         """See `LearningRate`."""
         self._divergences.append(divergence)
@@ -74,7 +82,7 @@ class KlAdaptive(LearningRate):
         """See `LearningRate`."""
         if self._period == "epoch":
             self._adapt()
-        elif self._divergences:
+        else:
             self._last_epoch, self._divergences = self._divergences, []
 
     def after_batch(self) -> None:

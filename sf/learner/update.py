@@ -112,6 +112,7 @@ class Update(Training):
         trained: Transitions | None = None
         for epoch in range(self.config.epochs):
             self.algorithm.version, self.algorithm.is_first_epoch = self.version, epoch == 0
+            looks = self._schedule.looks_at(epoch == self.config.epochs - 1 or self.config.target_kl > 0)
             if epoch == 0 or self.algorithm.prepares_each_epoch:
                 transitions = self.algorithm.prepare(batch, self.policy)
                 if epoch == 0:
@@ -124,6 +125,8 @@ class Update(Training):
                     self._look_at_first_ratios(evaluation, rows, unchanged=not any(minibatch.lags))
                 if not self._step(evaluation, rows, lr_factor, minibatch):
                     continue
+                if looks:
+                    self._schedule.after_minibatch(mean_divergence(evaluation, rows, self.peers))
                 lags.append(minibatch.each_lag)
                 has_moved_far = minibatch.ends_epoch and self._is_beyond_target_kl(evaluation, rows)
                 ends = minibatch.ends_epoch and (has_moved_far or epoch == self.config.epochs - 1)
@@ -248,8 +251,6 @@ class Update(Training):
                 evaluation.detached(), rows, normalized, losses, minibatch.lags, grad_norm, lr, lr * lr_factor
             )
             self._summary.note(step, minibatch.each_lag)
-        if self._schedule.needs_divergence:
-            self._schedule.after_minibatch(mean_divergence(evaluation, rows, self.peers))
         return True
 
     def _leave_out(self, minibatch: Transitions) -> None:

@@ -123,7 +123,7 @@ class SlowPPO:
                 self._note(by_lag(trained_on))
             if config.lr_schedule == "kl_adaptive_epoch" and divergences:
                 self._adapt(float(np.mean(divergences)))
-            last_epoch = divergences or last_epoch
+            last_epoch = divergences
             if has_moved_far:
                 break
         if config.lr_schedule == "kl_adaptive_batch" and last_epoch:

@@ -52,6 +52,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "adaptive by minibatch": {"lr_schedule": "kl_adaptive_minibatch", "lr_schedule_kl_threshold": 0.012},
     "adaptive by epoch": {"lr_schedule": "kl_adaptive_epoch", "lr_schedule_kl_threshold": 0.012},
     "adaptive by batch": {"lr_schedule": "kl_adaptive_batch", "lr_schedule_kl_threshold": 0.012},
+    "adaptive by batch, early stop": {"lr_schedule": "kl_adaptive_batch", "target_kl": 0.02, "num_epochs": 4},
     "parts of slots": {"async_rl": True, "batch_size": 14, "num_batches_per_epoch": 2, "use_rnn": True},
 }
 

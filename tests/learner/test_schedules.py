@@ -135,12 +135,22 @@ def test_kl_adaptive_epoch_averages_its_minibatches() -> None:
 def test_kl_adaptive_batch_looks_at_the_last_epoch() -> None:
     config = LearnerConfig(learning_rate=1e-3, lr_schedule="kl_adaptive_batch", lr_schedule_kl_threshold=0.01)
     schedule = learning_rate(config)
-    for epoch in ((0.0, 0.0), (0.05, 0.01), ()):  # all steps of the third one are skipped
+    for epoch in ((0.0, 0.0), (0.05, 0.01)):
         for divergence in epoch:
             schedule.after_minibatch(torch.tensor(divergence))
         schedule.after_epoch()
         assert schedule.value == 1e-3, "only a batch changes the rate"
     schedule.after_batch()
     assert schedule.value == pytest.approx(1e-3 / 1.5)
+    schedule.after_epoch()
     schedule.after_batch()
-    assert schedule.value == pytest.approx(1e-3 / 1.5), "a batch without news changes nothing"
+    assert schedule.value == pytest.approx(1e-3 / 1.5), "a batch whose steps were skipped changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "looks"),
+    [("constant", (False, False)), ("kl_adaptive_epoch", (True, True)), ("kl_adaptive_batch", (False, True))],
+)
+def test_only_the_last_epoch_counts_for_a_batch(schedule: ScheduleName, looks: tuple[bool, bool]) -> None:
+    rate = learning_rate(LearnerConfig(lr_schedule=schedule))
+    assert (rate.looks_at(may_be_last=False), rate.looks_at(may_be_last=True)) == looks
