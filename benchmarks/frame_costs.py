@@ -4,8 +4,8 @@
     python benchmarks/frame_costs.py --compare [--base REVISION] [WORKLOAD ...]
 
 `--write` puts the table into docs/benchmarks.md. `--compare` runs the revision that the table was measured at, or
-another one, and this code in turns; whoever was first comes second in the next round. It ends with code 1 if a
-frame costs 3 % more than there.
+another one, and this code in turns, in the other order after each round. It ends with code 1 if a frame costs 3 % more
+than there.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def compare(workloads: list[str], base: str, rounds: int, seconds: int) -> int:
     with tree_of(base) as tree:
         for workload in workloads:
             runs: dict[Path, list[Costs]] = {tree: [], ROOT: []}
-            for turn in range(rounds):  # whoever is first comes second next time
+            for turn in range(rounds):  # each comes first as often as second
                 for each in (tree, ROOT) if turn % 2 == 0 else (ROOT, tree):
                     runs[each].append(measured(each, workload, seconds))
             before, now = runs.values()
