@@ -176,7 +176,7 @@ class LearnerConfig:
     @property
     def largest_rate(self) -> float:
         """`lr_adaptive_max`, or that of the schedule."""
-        own = 2.25 * self.initial_rate if self.schedule == "kl_adaptive_batch" else 0.01
+        own = float(f"{2.25 * self.initial_rate:.9g}") if self.schedule == "kl_adaptive_batch" else 0.01
         return own if self.lr_adaptive_max is None else self.lr_adaptive_max
 
     @property
