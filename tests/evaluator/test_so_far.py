@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,14 +65,24 @@ def test_sf_eval_tells_of_all_processes_while_they_play_and_only_on_standard_err
     monkeypatch.setattr(telling, "FIRST_S", 0.0)
     monkeypatch.setattr(telling, "GROWTH", 1.0)
     monkeypatch.setattr(telling, "LOOK_S", 0.005)
-    tell = evaluate._tell_progress
+    tell, ready = evaluate._tell_progress, evaluate._ready
+    has_told_of_loading = threading.Event()
+
+    def ready_late(*arguments: Any) -> Any:
+        """Torch is here already, so that loading may be over before anything looks at it."""
+        policies = ready(*arguments)
+        assert has_told_of_loading.wait(60)
+        return policies
 
     def heard(line: str) -> None:
         tell(line)
+        if line.startswith("Loading torch and policies"):
+            has_told_of_loading.set()
         if "128 of 260 episodes have ended, mean return 1.000, 1 steps of each environment" in line:
             gate.touch()
 
     monkeypatch.setattr(evaluate, "_tell_progress", heard)
+    monkeypatch.setattr(evaluate, "_ready", ready_late)
     flags = [f"--train_dir={tmp_path}", "--experiment=run1", f"--env={WAITING}", "--json"]
     assert evaluate.main([*flags, "--num_episodes=260", "--num_workers=2"]) == 0
     shown = capsys.readouterr()
