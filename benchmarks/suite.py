@@ -121,7 +121,7 @@ CANDIDATES = {
     "rate by batch, 0.008": Candidate(("--lr_schedule_kl_threshold=0.008",)),
     "rate by batch, 0.016": Candidate(("--lr_schedule_kl_threshold=0.016",)),
     "rate by batch, no limit": Candidate(("--lr_adaptive_max=0.01",)),
-    "fast, rate by batch": Candidate(("--updates=fast", "--lr_schedule=kl_adaptive_batch")),
+    "fast, constant rate": Candidate(("--updates=fast", "--lr_schedule=constant")),
     "balanced, constant rate": Candidate(("--updates=balanced", "--lr_schedule=constant")),
     "asynchronous, constant rate": Candidate(("--lr_schedule=constant",), is_serial=False),
     "linear rate": Candidate(("--lr_schedule=linear",)),
