@@ -179,7 +179,7 @@ class Child:
         try:
             with starting(self._mark), child_end:
                 self._begun = begin(job)
-                self.pidfd = os.pidfd_open(self.pid)
+                self.pidfd = _readable_at_the_end_of(self.pid)
                 if leads_group:
                     simulators.watch(self.pid)
         except BaseException:  # also a signal that has waited for the end of the start
@@ -229,8 +229,9 @@ class Child:
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, number)
+        if not self.has_ended():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, number)
 
     def reap(self, timeout_s: float = 0.0) -> None:
         """Kills what it has started, and takes note of its exit code; it has ended, or not even the kernel ends it."""
@@ -245,3 +246,11 @@ class Child:
     def how_it_ended(self) -> str:
         """As a sentence without its end."""
         return f"{self} {how_it_ended(self.exit_code)}"
+
+
+def _readable_at_the_end_of(pid: int) -> int:
+    """A pidfd, or what reads like that of an ended process if a fork server has reaped this one already."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return os.eventfd(1)

@@ -18,7 +18,9 @@ import numpy as np
 import psutil
 import pytest
 
+from sf.processes.child import Begun, Child
 from sf.processes.fork_server import MOST_DESCRIPTORS, ForkServer
+from sf.processes.process import ChildJob
 from sf.processes.spare import MODULES, NETWORKS
 from sf.shared.arena import Arena, Field
 from sf.shared.doorbell import Doorbell
@@ -32,6 +34,7 @@ from tests.helpers.fork_servers import (
     serving,
     sleep_for_ever,
     tell_family,
+    wait_until,
     wait_until_ready,
 )
 from tests.helpers.starter import new_program
@@ -192,6 +195,20 @@ def test_exit_code_says_how_a_child_ended(server: ForkServer) -> None:
     assert exit_code(failed) == 7
     assert failed.failure is not None
     assert (failed.failure.kind, failed.failure.message) == ("ValueError", "on purpose")
+
+
+def test_child_that_its_server_has_reaped_before_it_is_watched_has_its_answer_and_its_exit_code(
+    server: ForkServer,
+) -> None:
+    def begin(job: ChildJob) -> Begun:
+        begun = server.begin(job)
+        wait_until(lambda: not psutil.pid_exists(begun.pid))
+        return begun
+
+    child = Child("newborn", tell_family, simulators=server.simulators, leads_group=True, begin=begin)
+    assert message_of(child)[0] == child.pid
+    child.kill()
+    assert exit_code(child) == 0
 
 
 @pytest.mark.more
