@@ -4,7 +4,7 @@
                                  [--core 0] [--directory results/minutes]
 
 A system has the score when the mean return of its last 100 training episodes reaches it. Each of them has one core,
-the same for all, and they take turns. One that needs six times as long as sf with the same seed is stopped, and counts
+the same for all, and they take turns. One that needs five times as long as sf with the same seed is stopped, and counts
 as "more than". Every run is kept in minutes.jsonl and not repeated, so the command can be stopped and started at will.
 
 `sb3` and `loop` run with the interpreter of an environment that has stable-baselines3 and sb3-contrib, see
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PATIENCE, SHORTEST_S = 6.0, 30.0
+PATIENCE, SHORTEST_S = 5.0, 30.0
 """How many times as long as sf a system may take, and what it may take in any case."""
 EPISODES = 100
 REPORT = re.compile(r"Reached a mean return of (\S+) over (\d+) episodes after ([\d,]+) frames")
