@@ -1,23 +1,22 @@
 """Transitions that an off-policy algorithm draws again and again: a ring of whole trajectories on the host.
 
-A trajectory of T steps has T + 1 observations, so the observation after a step is there and is not stored twice. Only
-that of a step that was truncated is not: the next one belongs to another episode. Where the batch has the last
-observation of the episode, that one follows; else the step is not drawn.
+The observation after a step is the next one of its trajectory, except after a step that was truncated: the next one
+belongs to another episode. Where the batch has the last observation of the episode, that one follows; else the step is
+not drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sf.errors import ResourceError
 from sf.learner.batch import Batch
 from sf.learner.last_observations import LastObservations
 from sf.learner.priorities import Priorities
-from sf.machine.memory import available_memory
+from sf.learner.stored_trajectories import StoredTrajectories
 from sf.replay import NothingToDraw
 from sf.shared.slot_fields import HAS_LAST_OBSERVATION
 
@@ -86,19 +85,20 @@ class ExperienceRing:
             priorities: how likely each transition is drawn; None for all alike.
         """
         self._priorities = priorities
-        self._size, self._gamma, self._num_steps = size, gamma, num_steps
+        self._gamma, self._num_steps = gamma, num_steps
+        self._stored = StoredTrajectories(size)
         self._observations: dict[str, Tensor] = {}
+        """The stored ones, with trajectories one after the other."""
         self._columns: dict[str, Tensor] = {}
+        """The same of other columns."""
         self._drawable = torch.zeros(0, dtype=torch.bool)
         self._last = LastObservations(0)
-        self._steps = self._room = self._next = self._filled = 0
+        self._steps = 0
         self.num_added = 0
         """Transitions that came in so far."""
 
     def add(self, batch: Batch) -> int:
         """Takes in the transitions of the own policy; returns how many may be drawn."""
-        if not self._columns:
-            self._make_room(batch)
         truncated = batch.truncated.cpu()
         if batch.last_observations:
             known = batch[HAS_LAST_OBSERVATION] & truncated
@@ -112,12 +112,30 @@ class ExperienceRing:
             "truncated": truncated,
             "known": known,
             "versions": batch.policy_version,
+            "drawable": drawable,
         }
-        number = batch.rewards.shape[1]
-        for start in range(0, number, self._room):
-            self._write(batch, columns, drawable, slice(start, min(start + self._room, number)))
+        for part, rows in self._stored.put(batch, columns, {}):
+            if not self._steps:
+                self._lay_out()
+            places = (rows.unsqueeze(-1) * self._steps + torch.arange(self._steps)).flatten()
+            if batch.last_observations:
+                leaves = {
+                    name: leaf[:, part].transpose(0, 1).flatten(0, 1).cpu()
+                    for name, leaf in batch.last_observations.items()
+                }
+                self._last.take_in(places, known[:, part].t().flatten(), leaves)
+            if self._priorities is not None:
+                self._priorities.take_in(self._drawable, places)
         self.num_added += int(batch.valid.sum())
         return int(drawable.sum())
+
+    def _lay_out(self) -> None:
+        """Views of what is stored, in which a transition has one place."""
+        self._steps = self._stored.num_steps
+        self._observations = {name: leaf.flatten(0, 1) for name, leaf in self._stored.observations.items()}
+        self._columns = {name: column.flatten(0, 1) for name, column in self._stored.columns.items()}
+        self._drawable = self._columns["drawable"]
+        self._last = LastObservations(len(self._drawable))
 
     def draw(
         self, number: int, generator: torch.Generator | None = None, device: torch.device | None = None
@@ -168,7 +186,7 @@ class ExperienceRing:
 
     def _places(self, number: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Places [N] of transitions that may be drawn, in the flattened ring, and their weights [N]."""
-        end = self._filled * self._steps
+        end = self._stored.filled * self._steps
         if not self._drawable[:end].any():
             raise NothingToDraw("Every transition in the buffer was truncated, or chosen by another policy.")
         if self._priorities is not None:
@@ -209,58 +227,3 @@ class ExperienceRing:
             ends = going & columns["terminated"].index_select(0, there)
             ended, going = ended | ends, going & ~ends & ~is_cut
         return rewards, taken, discounts.masked_fill_(ended, 0.0)
-
-    def _write(self, batch: Batch, columns: Mapping[str, Tensor], drawable: Tensor, part: slice) -> None:
-        """Trajectories of a batch that fit into the ring at once."""
-        rows = (self._next + torch.arange(part.stop - part.start)) % self._room
-        self._next = (self._next + len(rows)) % self._room
-        self._filled = min(self._room, self._filled + len(rows))
-        for name, leaf in batch.observations.items():
-            self._in_rows(self._observations[name], self._steps + 1)[rows] = leaf[:, part].transpose(0, 1).cpu()
-        for name, column in columns.items():
-            self._in_rows(self._columns[name], self._steps)[rows] = column[:, part].transpose(0, 1).cpu()
-        self._in_rows(self._drawable, self._steps)[rows] = drawable[:, part].t()
-        places = (rows.unsqueeze(-1) * self._steps + torch.arange(self._steps)).flatten()
-        if batch.last_observations:
-            leaves = {
-                name: leaf[:, part].transpose(0, 1).flatten(0, 1).cpu()
-                for name, leaf in batch.last_observations.items()
-            }
-            self._last.take_in(places, columns["known"][:, part].t().flatten(), leaves)
-        if self._priorities is not None:
-            self._priorities.take_in(self._drawable, places)
-
-    def _in_rows(self, column: Tensor, steps: int) -> Tensor:
-        return column.view(self._room, steps, *column.shape[1:])
-
-    def _make_room(self, batch: Batch) -> None:
-        """Columns of the shapes and types of this batch.
-
-        Raises:
-            ResourceError: they do not fit into memory.
-        """
-        self._steps = batch.rewards.shape[0]
-        self._room = max(1, self._size // self._steps)
-        observations = sum(leaf[0, 0].numel() * leaf.element_size() for leaf in batch.observations.values())
-        needed = self._room * ((self._steps + 1) * observations + self._steps * 32)
-        available, owner = available_memory()
-        if needed > available:
-            raise ResourceError(
-                f"The replay buffer of {self._size} transitions takes {needed / 2**30:.3g} GiB, but the {owner} has "
-                f"{available / 2**30:.3g} GiB left. Use a smaller --replay_size."
-            )
-
-        def room(column: Tensor, steps: int) -> Tensor:
-            return torch.zeros(self._room * steps, *column.shape[2:], dtype=column.dtype)
-
-        self._observations = {name: room(leaf, self._steps + 1) for name, leaf in batch.observations.items()}
-        self._columns = {
-            "actions": room(batch.actions, self._steps),
-            "rewards": room(batch.rewards, self._steps),
-            "terminated": room(batch.terminated, self._steps),
-            "truncated": room(batch.truncated, self._steps),
-            "known": room(batch.truncated, self._steps),
-            "versions": room(batch.policy_version, self._steps),
-        }
-        self._drawable = torch.zeros(self._room * self._steps, dtype=torch.bool)
-        self._last = LastObservations(self._room * self._steps)
