@@ -26,7 +26,7 @@ READ: Mapping[str, frozenset[str]] = {
         }
     ),
     "pqn": WITH_GAE,
-    **dict.fromkeys(("discrete_sac", "dqn", "sac", "td3"), frozenset({"gamma"})),
+    **dict.fromkeys(("discrete_sac", "dqn", "drqn", "sac", "td3"), frozenset({"gamma"})),
 }  # fmt: skip
 """What the algorithms that come with sf read; those that are missing here read all. Users' algorithms are looked at."""
 

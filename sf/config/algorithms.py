@@ -52,6 +52,15 @@ DQN: Values = {
     "rollout": 16,
 }
 
+DRQN: Values = {
+    **DQN,
+    "use_rnn": True,
+    "rollout": 32,
+    "batch_size": 512,
+    "replay_ratio": 0.125,
+}
+"""A minibatch is 16 whole trajectories, so that each transition is learned from as often as with DQN."""
+
 TD3: Values = {
     **{flag: value for flag, value in SAC.items() if flag not in {"action_bounds", "adaptive_stddev"}},
     "exploration": "noise",
@@ -79,7 +88,7 @@ PQN: Values = {
 }
 
 VALUES: Mapping[str, Values] = {
-    "discrete_sac": DISCRETE_SAC, "dqn": DQN, "ppg": PPG, "pqn": PQN, "sac": SAC, "td3": TD3,
+    "discrete_sac": DISCRETE_SAC, "dqn": DQN, "drqn": DRQN, "ppg": PPG, "pqn": PQN, "sac": SAC, "td3": TD3,
 }  # fmt: skip
 
 

@@ -17,8 +17,8 @@ class LearnerConfig:
     """How the policy is updated."""
 
     algorithm: str = "ppo"
-    """How the policy learns: ppo, appo, ppg, rnd, pqn, dqn, sac, td3, discrete_sac, or module:Name of a subclass of
-    sf.Algorithm."""
+    """How the policy learns: ppo, appo, ppg, rnd, pqn, dqn, drqn, sac, td3, discrete_sac, or module:Name of a subclass
+    of sf.Algorithm."""
     algorithm_kwargs: str = "{}"
     """Further keyword arguments of dqn, sac or an algorithm of your own, as JSON."""
     updates: UpdatesName = "auto"

@@ -68,8 +68,14 @@ def _of_on_policy(config: Config, name: str) -> list[str]:
 def _of_off_policy(config: Config) -> list[str]:
     learner, model, name = config.learner, config.model, config.learner.algorithm
     passes = 1 if learner.num_epochs is None else learner.num_epochs
+    is_ours = ALGORITHMS.is_ours(ALGORITHMS.short(name))  # one of the user's is asked by the trial
+    has_no_memory = is_ours and not values_of(name).get("use_rnn")
     unfit = {
-        "use_rnn=True": (model.use_rnn, "it draws single transitions, and recurrent layers need what came before them"),
+        "use_rnn=True": (
+            model.use_rnn and has_no_memory,
+            "it draws single transitions, and recurrent layers need what came before them; --algorithm=drqn draws "
+            "trajectories",
+        ),
         f"num_epochs={passes}": (passes != 1, "it passes over no batch; --replay_ratio says how many steps there are"),
         "normalize_returns=True": (model.normalize_returns, "its targets are in units of the reward"),
         f"num_learners={learner.num_learners}": (learner.num_learners > 1, "a buffer belongs to one learner"),
@@ -97,7 +103,7 @@ def _of_start(config: Config) -> list[str]:
     ]
 
 
-ONE_CHOICE = ("discrete_sac", "dqn", "pqn")
+ONE_CHOICE = ("discrete_sac", "dqn", "drqn", "pqn")
 NUMBERS = {"sac": "tanh", "td3": "scale"}
 """The value of `action_bounds` under which the environment gets the action that the critics value."""
 

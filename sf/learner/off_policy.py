@@ -1,28 +1,63 @@
 """The seam for algorithms that learn from transitions of earlier policies.
 
-    batch [T, B] -> ring of transitions -> minibatches [N] -> OffPolicy.update -> published policy
+    batch [T, B] -> ring -> minibatches -> OffPolicy.update -> published policy
 
-An `OffPolicy` owns its networks beside the acting one and takes the optimizer steps of all of them. The loop around it
-is `sf.learner.off_policy_update.OffPolicyUpdate`. What else a run has is the same as for PPO: sampling, versions, lag,
+An `OffPolicy` owns its networks beside the acting one and takes the optimizer steps of all of them. It may have a ring
+of its own; by default minibatches are transitions, each by itself. The loop around it is
+`sf.learner.off_policy_update.OffPolicyUpdate`. What else a run has is the same as for PPO: sampling, versions, lag,
 supervision, checkpoints, evaluation and curves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm, Losses
+from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
-from sf.learner.experience import Experience
+from sf.learner.experience import ExperienceRing
 from sf.learner.priorities import Priorities
 from sf.policy import Evaluation
 from sf.shared.fields import StoredField
 from sf.shared.slot_fields import last_observation_fields
 from sf.spaces import EnvInfo
+
+
+class Drawn(Protocol):
+    """What every minibatch of a ring has; [...] is any shape."""
+
+    observations: dict[str, Tensor]
+    actions: Tensor
+    rewards: Tensor
+    """[...]."""
+    versions: Tensor
+    """[...] int64 on the host, of the policies that chose the actions."""
+
+    def __len__(self) -> int:
+        """Its weight in a mean over minibatches."""
+
+
+class Ring(Protocol):
+    """Holds what came in, and draws from it."""
+
+    num_added: int
+    """Transitions that came in so far."""
+
+    def add(self, batch: Batch) -> int:
+        """Takes in the transitions of the own policy; returns how many may be drawn."""
+
+    def minibatches(self, number: int, size: int, device: torch.device | None = None) -> Iterator[Any]:
+        """So many draws, each a `Drawn` of about `size` transitions, on the device.
+
+        Raises:
+            NothingToDraw: there are none.
+        """
 
 
 class OffPolicy(Algorithm):
@@ -33,6 +68,9 @@ class OffPolicy(Algorithm):
 
     priorities: Priorities | None = None
     """How likely each transition is drawn; None for all alike."""
+
+    draws_trajectories: bool = False
+    """Whether its ring draws what recurrent policies need: steps in their order."""
 
     def __init__(self, config: LearnerConfig) -> None:
         """See `Algorithm`."""
@@ -58,10 +96,21 @@ class OffPolicy(Algorithm):
         """
         raise NotImplementedError(f"{type(self).__name__} has no method begin(acting).")
 
-    def update(self, minibatch: Experience) -> Mapping[str, Tensor]:
+    def ring(self, size: int) -> Ring:
+        """What the transitions lie in and are drawn from; called once.
+
+        Args:
+            size: transitions that it holds.
+        """
+        return ExperienceRing(size, self.config.gamma, self.num_steps, self.priorities)
+
+    def update(self, minibatch: Any) -> Mapping[str, Tensor]:
         """Steps of all networks, at most one of them of the acting network.
 
         The version counts those of the acting network. An update without one does not publish anything.
+
+        Args:
+            minibatch: drawn from the ring, by default an `Experience`.
 
         Returns:
             Scalars that TensorBoard shows below ``train/``, each under its name; anything where not `is_shown`.

@@ -6,9 +6,7 @@ import copy
 
 from torch import Tensor
 
-from sf.config import LearnerConfig
 from sf.errors import ConfigError
-from sf.learner.experience import ExperienceRing
 from sf.learner.metrics import TAKEN
 from sf.learner.off_policy import OffPolicy
 from sf.learner.trial import batch_of_zeros, begin, fields_of, try_state
@@ -18,20 +16,22 @@ from sf.policy import ActorCritic
 NUM_DRAWN = 4
 
 
-def try_update(algorithm: OffPolicy, policy: ActorCritic, config: LearnerConfig) -> None:
+def try_update(algorithm: OffPolicy, policy: ActorCritic) -> None:
     """Has a new algorithm do what it does in a run; the policy stays as it is.
 
     Raises:
         ConfigError: it raises an exception, or a method returns something else than it has to.
     """
     name = f"algorithm={type(algorithm).__name__}"
+    expect_order(algorithm, policy)
     thrown_away = copy.deepcopy(policy)
     begin(algorithm, thrown_away)
-    ring = ExperienceRing(64, config.gamma, algorithm.num_steps, algorithm.priorities)
+    with blamed_on(name, "ring(size)"):
+        ring = algorithm.ring(64)
     ring.add(batch_of_zeros(thrown_away, fields_of(algorithm, policy.info)))
     with blamed_on(name, "explore()"):
         algorithm.explore()
-    minibatch = ring.draw(NUM_DRAWN, device=thrown_away.flat.device)
+    (minibatch,) = ring.minibatches(1, NUM_DRAWN, thrown_away.flat.device)
     with blamed_on(name, "update(minibatch)"):
         scalars: object = algorithm.update(minibatch)
     if not isinstance(scalars, dict) or not all(isinstance(x, Tensor) and x.ndim == 0 for x in scalars.values()):
@@ -39,6 +39,17 @@ def try_update(algorithm: OffPolicy, policy: ActorCritic, config: LearnerConfig)
     if taken := sorted(scalars.keys() & TAKEN - SHOWN_BY_BOTH):
         raise ConfigError([f"{name}: {', '.join(taken)} are names of other curves of train/; choose other ones."])
     try_state(name, algorithm)
+
+
+def expect_order(algorithm: OffPolicy, policy: ActorCritic) -> None:
+    """Looks whether a recurrent policy will get steps in their order.
+
+    Raises:
+        ConfigError: it will not.
+    """
+    if policy.state_size and not algorithm.draws_trajectories:
+        name = f"algorithm={type(algorithm).__name__}"
+        raise ConfigError([f"{name} draws single transitions, but use_rnn=True needs whole trajectories."])
 
 
 SHOWN_BY_BOTH = frozenset({"loss", "entropy", "value", "stddev", "grad_norm"})

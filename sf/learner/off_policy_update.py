@@ -12,8 +12,7 @@ from sf.config import LearnerConfig, ReplayConfig
 from sf.errors import ConfigError
 from sf.learner import metrics
 from sf.learner.batch import Batch
-from sf.learner.experience import Experience, ExperienceRing
-from sf.learner.off_policy import OffPolicy
+from sf.learner.off_policy import Drawn, OffPolicy
 from sf.learner.peers import ALONE, Peers
 from sf.learner.trained_network import NonFiniteLoss
 from sf.learner.training import StepReport, Training
@@ -55,7 +54,7 @@ class OffPolicyUpdate(Training):
                     f"replay={replay.replay}. Use --replay=uniform."
                 ]
             )
-        if policy.state_size:
+        if policy.state_size and not algorithm.draws_trajectories:
             raise ConfigError(
                 [f"algorithm={config.algorithm} draws single transitions, but use_rnn=True needs whole trajectories."]
             )
@@ -64,7 +63,7 @@ class OffPolicyUpdate(Training):
         self._terms: tuple[str, ...] = ()
         """The names of what an update returns."""
         self._replay, self._size = replay, config.batch_size or 256
-        self._ring = ExperienceRing(replay.replay_size, config.gamma, algorithm.num_steps, algorithm.priorities)
+        self._ring = algorithm.ring(replay.replay_size)
         self._owed = 0.0
         """Optimizer steps that the transitions so far have brought and that were not taken."""
         self._summary = metrics.Summary(self._terms)
@@ -93,7 +92,7 @@ class OffPolicyUpdate(Training):
             self._summary.add(metrics.running_statistics(self.policy))
             self._summary.add_numbers({"lr": self.lr, "skipped_steps": self.num_skipped})
 
-    def _step(self, minibatch: Experience, lags: list[Array]) -> StepReport | None:
+    def _step(self, minibatch: Drawn, lags: list[Array]) -> StepReport | None:
         """One update; None where it has no step of the acting network, or a gradient was not finite."""
         self._off_policy.version, steps_before = self.version, self.acting.num_steps
         self._off_policy.is_shown = self.want_summary
@@ -105,7 +104,7 @@ class OffPolicyUpdate(Training):
             self._skip({"actions": minibatch.actions, "rewards": minibatch.rewards, **minibatch.observations})
         if self.acting.num_steps == steps_before:
             return None
-        each_lag: Array = (self.version - minibatch.versions).numpy()
+        each_lag: Array = (self.version - minibatch.versions).flatten().numpy()
         lags.append(each_lag)
         self.version += 1
         least, mean, most = float(each_lag.min()), float(each_lag.mean()), float(each_lag.max())

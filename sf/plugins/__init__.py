@@ -154,8 +154,9 @@ ALGORITHMS = Plugins(
     "Give sf.train the class with algorithm=MyAlgorithm", "the learner",
     {
         "appo": "sf.algorithms.appo:APPO", "discrete_sac": "sf.algorithms.discrete_sac:DiscreteSAC",
-        "dqn": "sf.algorithms.dqn:DQN", "ppg": "sf.algorithms.ppg:PPG", "pqn": "sf.algorithms.pqn:PQN",
-        "rnd": "sf.algorithms.rnd:RND", "sac": "sf.algorithms.sac:SAC", "td3": "sf.algorithms.td3:TD3",
+        "dqn": "sf.algorithms.dqn:DQN", "drqn": "sf.algorithms.drqn:DRQN", "ppg": "sf.algorithms.ppg:PPG",
+        "pqn": "sf.algorithms.pqn:PQN", "rnd": "sf.algorithms.rnd:RND", "sac": "sf.algorithms.sac:SAC",
+        "td3": "sf.algorithms.td3:TD3",
     },
 )  # fmt: skip
 

@@ -91,7 +91,7 @@ def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
     policy = ActorCritic(info, config.model, device, config.run.bf16)
     algorithm = algorithm_of(config.learner)
     if isinstance(algorithm, OffPolicy):
-        try_update(algorithm, policy, config.learner)
+        try_update(algorithm, policy)
         return PluginsTried(fields=fields_of(algorithm, info))
     fields = fields_of(algorithm, info)
     begin(algorithm, policy)

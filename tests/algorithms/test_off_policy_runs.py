@@ -20,9 +20,16 @@ from sf.run.sizes import resolve
 from tests.helpers.commands import EXPERIMENT, run, summary_of
 
 SMALL = ("--encoder_mlp_layers", "16", "16", "--num_envs_per_worker=4", "--rollout=8")
-RUNS = {"dqn": "CartPole-v1", "sac": "Pendulum-v1", "td3": "Pendulum-v1", "discrete_sac": "CartPole-v1"}
+RUNS = {
+    "dqn": "CartPole-v1",
+    "sac": "Pendulum-v1",
+    "td3": "Pendulum-v1",
+    "discrete_sac": "CartPole-v1",
+    "drqn": "CartPole-v1",
+}
 PARTS = {
     "dqn": {"target"},
+    "drqn": {"target"},
     "sac": {"critics", "targets", "temperature"},
     "td3": {"critics", "targets", "target"},
     "discrete_sac": {"critics", "targets", "temperature"},
@@ -108,7 +115,8 @@ def test_its_policy_is_evaluated_without_the_algorithm(tmp_path: Path) -> None:
     [
         (("--env=CartPole-v1", "--algorithm=sac"), "algorithm=sac needs actions that are numbers"),
         (("--env=Pendulum-v1", "--algorithm=dqn"), "algorithm=dqn chooses among actions"),
-        (("--env=CartPole-v1", "--algorithm=dqn", "--use_rnn=True"), "use_rnn=True with algorithm=dqn"),
+        (("--env=CartPole-v1", "--algorithm=dqn", "--use_rnn=True"), "--algorithm=drqn draws trajectories"),
+        (("--env=Pendulum-v1", "--algorithm=drqn"), "algorithm=drqn chooses among actions"),
         (("--env=CartPole-v1", "--algorithm=dqn", "--replay=none"), "algorithm=dqn learns from transitions"),
         (("--env=CartPole-v1", "--algorithm=dqn", "--num_epochs=4"), "num_epochs=4 with algorithm=dqn"),
         (("--env=CartPole-v1", "--algorithm=dqn", "--num_learners=2"), "num_learners=2 with algorithm=dqn"),
@@ -117,7 +125,10 @@ def test_its_policy_is_evaluated_without_the_algorithm(tmp_path: Path) -> None:
             ("--env=CartPole-v1", "--exploration=epsilon_greedy"),
             "exploration=epsilon_greedy does not go with algorithm=ppo",
         ),
-        (("--env=CartPole-v1", "--algorithm=ddqn"), "registered: appo, discrete_sac, dqn, ppg, pqn, rnd, sac, td3"),
+        (
+            ("--env=CartPole-v1", "--algorithm=ddqn"),
+            "registered: appo, discrete_sac, dqn, drqn, ppg, pqn, rnd, sac, td3",
+        ),
         (("--env=CartPole-v1", "--algorithm=td3"), "algorithm=td3 needs actions that are numbers"),
         (("--env=Pendulum-v1", "--algorithm=discrete_sac"), "algorithm=discrete_sac chooses among actions"),
         (("--env=Pendulum-v1", "--algorithm=pqn"), "algorithm=pqn chooses among actions"),
@@ -145,8 +156,11 @@ def _prepared(flags: tuple[str, ...]) -> None:
     ("flags", "sentence"),
     [
         (("--env=CartPole-v1", "--algorithm=sac"), "algorithm=sac needs actions that are numbers"),
-        (("--env=CartPole-v1", "--algorithm=dqn", "--use_rnn=True"), "use_rnn=True with algorithm=dqn"),
-        (("--env=CartPole-v1", "--algorithm=ddqn"), "registered: appo, discrete_sac, dqn, ppg, pqn, rnd, sac, td3"),
+        (("--env=CartPole-v1", "--algorithm=dqn", "--use_rnn=True"), "--algorithm=drqn draws trajectories"),
+        (
+            ("--env=CartPole-v1", "--algorithm=ddqn"),
+            "registered: appo, discrete_sac, dqn, drqn, ppg, pqn, rnd, sac, td3",
+        ),
     ],
     ids=["by the environment", "by the flags", "by the name"],
 )

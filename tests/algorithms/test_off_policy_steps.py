@@ -353,7 +353,7 @@ def test_a_trial_of_an_update_draws_a_few_transitions_and_leaves_the_policy() ->
 
     policy = acting_network(DISCRETE).policy
     before = policy.flat.clone()
-    try_update(Mine(answer), policy, CONFIG)
+    try_update(Mine(answer), policy)
     assert sizes == [4]
     assert torch.equal(policy.flat, before)
 
@@ -374,4 +374,4 @@ def test_a_trial_of_an_update_draws_a_few_transitions_and_leaves_the_policy() ->
 )
 def test_what_is_no_update_is_told_before_anything_is_trained(algorithm: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"^algorithm=Mine.*{sentence}"):
-        try_update(algorithm, acting_network(DISCRETE).policy, CONFIG)
+        try_update(algorithm, acting_network(DISCRETE).policy)

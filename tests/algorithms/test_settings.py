@@ -128,8 +128,7 @@ def test_flags_that_it_does_not_read_are_told(algorithm: str, flags: dict[str, A
 def test_a_trial_with_a_mask_finds_every_action_legal() -> None:
     masked = env_info(CHOICES, obs=LeafSpec((3,), "float32"), **{ACTION_MASK: LeafSpec((3,), "int8")})
     policy = ActorCritic(masked, ModelConfig(exploration="epsilon_greedy", normalize_returns=False))
-    learner = LearnerConfig(algorithm="dqn", batch_size=8)
-    try_update(DQN(learner), policy, learner)
+    try_update(DQN(LearnerConfig(algorithm="dqn", batch_size=8)), policy)
 
 
 @pytest.mark.parametrize("algorithm", [RND, PPG])
