@@ -21,7 +21,7 @@ from sf.config import LearnerConfig
 from sf.config.ranges import AT_LEAST_0, AT_LEAST_1, UNIT
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.off_policy import OffPolicy
-from sf.learner.trajectory_ring import Trajectories, TrajectoryRing
+from sf.learner.trajectory_ring import DrawnTrajectories, TrajectoryRing
 from sf.shared.fields import StoredField
 from sf.spaces import ACTION_MASK, EnvInfo
 
@@ -85,7 +85,7 @@ class DRQN(OffPolicy):
         """See `OffPolicy`."""
         self._epsilon.fill_(self._schedule.at(self.progress))
 
-    def update(self, minibatch: Trajectories) -> Mapping[str, Tensor]:
+    def update(self, minibatch: DrawnTrajectories) -> Mapping[str, Tensor]:
         """See `OffPolicy`."""
         burn_in = min(self._burn_in, len(minibatch.rewards) - 1)
         values = action_values(*minibatch.outputs(self._acting.policy, burn_in), self._masked)

@@ -15,7 +15,7 @@ from sf.learner.batch import Batch
 from sf.machine.memory import available_memory
 
 OTHER_BYTES = 32
-"""Of a transition, without its observation; a guess, before memory is taken."""
+"""For a transition, beside its observation; a guess, before memory is taken."""
 
 
 class StoredTrajectories:

@@ -22,7 +22,7 @@ from sf.replay import NothingToDraw
 
 
 @dataclass(frozen=True)
-class Trajectories:
+class DrawnTrajectories:
     """B trajectories of T steps, time-major, on the device that trains."""
 
     observations: dict[str, Tensor]
@@ -93,7 +93,7 @@ class TrajectoryRing:
         self.num_added += number
         return number
 
-    def minibatches(self, number: int, size: int, device: torch.device | None = None) -> Iterator[Trajectories]:
+    def minibatches(self, number: int, size: int, device: torch.device | None = None) -> Iterator[DrawnTrajectories]:
         """See `Ring`; of about `size` transitions, and at least one trajectory."""
         stored = self._stored
         rows = stored.columns["valid"][: stored.filled].any(1).nonzero()[:, 0]
@@ -103,13 +103,13 @@ class TrajectoryRing:
         for _ in range(number):
             yield self._at(rows[torch.randint(len(rows), (each,))], device)
 
-    def _at(self, rows: Tensor, device: torch.device | None) -> Trajectories:
+    def _at(self, rows: Tensor, device: torch.device | None) -> DrawnTrajectories:
         def there(column: Tensor) -> Tensor:
             return column if device is None else column.to(device, non_blocking=True)
 
         columns = {name: self._stored.columns[name][rows].transpose(0, 1) for name in BY_STEP}
         versions = columns.pop("versions")
-        return Trajectories(
+        return DrawnTrajectories(
             observations={name: there(leaf[rows].transpose(0, 1)) for name, leaf in self._stored.observations.items()},
             initial_memory=there(self._stored.columns["initial_memory"][rows]),
             versions=versions,

@@ -14,7 +14,7 @@ from sf.config import LearnerConfig, ModelConfig
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.off_policy_trial import try_update
 from sf.learner.optimizer import FlatAdam
-from sf.learner.trajectory_ring import Trajectories
+from sf.learner.trajectory_ring import DrawnTrajectories
 from sf.policy import ActorCritic
 from sf.spaces import EnvInfo, LeafSpec
 from tests.helpers.updates import DISCRETE, OBS_SIZE, one_thread_and_seed
@@ -37,9 +37,9 @@ def acting_network() -> ActingNetwork:
     return ActingNetwork(policy, FlatAdam(policy, CONFIG), CONFIG)
 
 
-def trajectories() -> Trajectories:
+def trajectories() -> DrawnTrajectories:
     kind = torch.rand(STEPS, ROWS)
-    return Trajectories(
+    return DrawnTrajectories(
         observations={"obs": torch.randn(STEPS + 1, ROWS, OBS_SIZE)},
         actions=torch.randint(2, (STEPS, ROWS)),
         rewards=torch.randn(STEPS, ROWS),
@@ -76,13 +76,13 @@ def test_targets_are_those_of_a_slow_loop(num_steps: int) -> None:
         torch.testing.assert_close(found[:, row], torch.tensor(expected))
 
 
-def q_values(policy: ActorCritic, drawn: Trajectories, time: int, state: Tensor) -> tuple[Tensor, Tensor]:
+def q_values(policy: ActorCritic, drawn: DrawnTrajectories, time: int, state: Tensor) -> tuple[Tensor, Tensor]:
     """[B, n] of one step, and the state after it."""
     advantages, value, state = policy.forward({"obs": drawn.observations["obs"][time]}, state)
     return value.unsqueeze(-1) + advantages - advantages.mean(-1, keepdim=True), state
 
 
-def unrolled(policy: ActorCritic, drawn: Trajectories, burn_in: int) -> list[Tensor]:
+def unrolled(policy: ActorCritic, drawn: DrawnTrajectories, burn_in: int) -> list[Tensor]:
     """[B, n] after the first steps, whose state has no gradient."""
     state, found = drawn.initial_memory, []
     for time in range(STEPS + 1):
@@ -138,7 +138,7 @@ def test_a_minibatch_without_anything_to_learn_moves_nothing() -> None:
     algorithm = DRQN(CONFIG)
     algorithm.begin(acting)
     before = acting.policy.flat_parameters.clone()
-    nothing = Trajectories(**{**vars(drawn), "valid": torch.zeros(STEPS, ROWS, dtype=torch.bool)})
+    nothing = DrawnTrajectories(**{**vars(drawn), "valid": torch.zeros(STEPS, ROWS, dtype=torch.bool)})
     assert algorithm.update(nothing)["loss"] == 0.0
     assert torch.equal(acting.policy.flat_parameters, before)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sf.config import ModelConfig
 from sf.learner.batch import Batch
-from sf.learner.trajectory_ring import Trajectories, TrajectoryRing
+from sf.learner.trajectory_ring import DrawnTrajectories, TrajectoryRing
 from sf.nets.initialization import orthogonal
 from sf.policy import ActorCritic
 from sf.replay import NothingToDraw
@@ -41,9 +41,9 @@ def batch(number: int, valid: Tensor | None = None) -> Batch:
     )
 
 
-def drawn(ring: TrajectoryRing, size: int = 200 * STEPS) -> Trajectories:
+def drawn(ring: TrajectoryRing, size: int = 200 * STEPS) -> DrawnTrajectories:
     (minibatch,) = ring.minibatches(1, size)
-    assert isinstance(minibatch, Trajectories)
+    assert isinstance(minibatch, DrawnTrajectories)
     return minibatch
 
 
