@@ -47,7 +47,8 @@ class DRQN(OffPolicy):
 
         Args:
             config: of the learner.
-            burn_in: first steps of a trajectory that only bring the recurrent state up to date; fewer than `--rollout`.
+            burn_in: first steps of a trajectory that only bring the recurrent state up to date; the last step is always
+                learned from.
             num_steps: n, rewards that are summed before the value of an observation follows.
             double: let the present network choose the action that the target network values (van Hasselt et al. 2016,
                 arXiv:1509.06461).
