@@ -57,8 +57,8 @@ HYPERPARAMETERS: dict[str, dict[str, Any]] = {
         "gamma": 0.999, "n_epochs": 10, "ent_coef": 0.0, "learning_rate": 3e-4, "clip_range": 0.18,
     },
 }  # fmt: skip
-"""Published for the same tasks; where the Zoo has an earlier version of an environment, for that. DoorKey has more frames
-here than the 100,000 of the Zoo, after which no seed had begun to learn."""
+"""Published for the same tasks; where the Zoo has an earlier version of an environment, for that. DoorKey has more
+frames here than the 100,000 of the Zoo, after which no seed had begun to learn."""
 
 
 class Progress(BaseCallback):

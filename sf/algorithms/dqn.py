@@ -32,10 +32,10 @@ class DQN(OffPolicy):
     def __init__(
         self,
         config: LearnerConfig,
-        num_steps: int = 3,
+        num_steps: int = 5,
         double: bool = True,
-        tau: float = 0.01,
-        target_every: int = 1,
+        tau: float = 1.0,
+        target_every: int = 500,
         epsilon_start: float = 1.0,
         epsilon_end: float = 0.05,
         epsilon_fraction: float = 0.2,

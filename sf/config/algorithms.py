@@ -44,7 +44,8 @@ DQN: Values = {
     **OFF_POLICY,
     "exploration": "epsilon_greedy",
     "batch_size": 128,
-    "learning_rate": 1e-3,
+    "learning_rate": 2e-3,
+    "lr_schedule": "linear",
     "max_grad_norm": 10.0,
     "replay_size": 100_000,
     "replay_ratio": 0.5,
@@ -55,6 +56,7 @@ DQN: Values = {
 DRQN: Values = {
     **DQN,
     "use_rnn": True,
+    "learning_rate": 1e-3,
     "rollout": 32,
     "batch_size": 512,
     "replay_ratio": 0.125,
