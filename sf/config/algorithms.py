@@ -57,6 +57,7 @@ DRQN: Values = {
     **DQN,
     "use_rnn": True,
     "learning_rate": 1e-3,
+    "lr_schedule": "constant",
     "rollout": 32,
     "batch_size": 512,
     "replay_ratio": 0.125,
@@ -73,6 +74,7 @@ DISCRETE_SAC: Values = {
     **DQN,
     "exploration": "sample",
     "learning_rate": 3e-4,
+    "lr_schedule": "constant",
     "max_grad_norm": 0.0,
 }
 

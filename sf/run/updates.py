@@ -131,7 +131,9 @@ def profits_from_long_trajectories(config: Config, info: EnvInfo) -> bool:
     Many optimizer steps on each batch need good advantages, and those of short trajectories rest on values.
     """
     is_serial = config.run.serial_mode or not config.run.async_rl
-    return is_serial and config.learner.updates == "efficient" and _profits_from_two_networks(config, info)
+    has_many_steps = config.learner.updates == "efficient" and config.learner.num_epochs is None
+    is_on_policy = config.replay.replay != "uniform"
+    return is_serial and has_many_steps and is_on_policy and _is_plain(info, config.model)
 
 
 def note_on_updates(given: Config, resolved: Config, choice: Choice) -> str:

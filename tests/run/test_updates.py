@@ -155,7 +155,7 @@ def test_numbers_have_two_networks(info: EnvInfo, step: StepTime | None, changes
         (GOALS, {"serial_mode": True, "async_rl": False}, {}, 128, 16),
         (GOALS, {"async_rl": False}, {}, 128, 16),
         (GOALS, {}, {}, 32, 64),
-        (env_info(), {"async_rl": False}, {}, 32, 64),
+        (env_info(), {"async_rl": False}, {}, 128, 16),
         (PICTURES, {"async_rl": False}, {}, 32, 64),
         (GOALS, {"async_rl": False}, {"rollout": 32}, 32, 64),
         (GOALS, {"async_rl": False}, {"rollout": 256}, 256, 8),
