@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 PATIENCE, SHORTEST_S = 5.0, 30.0
 """How many times as long as sf a system may take, and what it may take in any case."""
 EPISODES = 100
-REPORT = re.compile(r"Reached a mean return of (\S+) over (\d+) episodes after ([\d,]+) frames")
+REPORT = re.compile(r"mean return of (\S+) over (\d+) episodes after ([\d,]+) frames")
 
 
 @dataclass(frozen=True)
@@ -107,22 +107,28 @@ def _timed(task: Task, system: str, seed: int, python: str, most_s: float | None
             start_new_session=True,
         )
         assert child.stdout is not None
-        deadline = threading.Timer(most_s or 1e6, lambda: os.killpg(child.pid, signal.SIGKILL))
+        is_late, said = threading.Event(), list[str]()
+        mean, frames, reached = float("nan"), 0, False
+        deadline = threading.Timer(most_s or 1e6, lambda: (is_late.set(), os.killpg(child.pid, signal.SIGKILL)))
+        deadline.daemon = True
         deadline.start()
-        mean, frames, reached, said = float("nan"), 0, False, []
-        for text in child.stdout:
-            said.append(text)
-            if found := _progress(text):
-                mean, frames, episodes = found
-                if reached := episodes >= EPISODES and mean >= task.score:
-                    break
-        seconds = time.monotonic() - began
-        deadline.cancel()
-        if system != "sf" and child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    if not frames:
-        raise RuntimeError(f"{' '.join(line)} reported nothing:\n{''.join(said[-30:])}")
+        try:
+            for text in child.stdout:
+                said.append(text)
+                if found := _progress(text):
+                    mean, frames, episodes = found
+                    if reached := episodes >= EPISODES and mean >= task.score:
+                        break
+            seconds = time.monotonic() - began
+            if reached and system == "sf":
+                child.wait()  # which leaves a directory behind that is removed below
+        finally:
+            deadline.cancel()
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    if not reached and child.returncode and not is_late.is_set():
+        raise RuntimeError(f"{' '.join(line)} failed:\n{''.join(said[-30:])}")
     return {"seconds": seconds, "reached": reached, "frames": frames, "mean": mean}
 
 

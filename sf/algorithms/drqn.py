@@ -2,7 +2,7 @@
 
 Whole trajectories are drawn, with the recurrent state that they began with. Their first steps bring it up to date
 before anything is learned (Kapturowski et al. 2019, "Recurrent experience replay in distributed reinforcement
-learning", section 3). Everything else is as in `DQN`.
+learning", section 3). Double targets, duelling heads and ε-greedy acting are those of `DQN`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sf.algorithms.dqn import action_values
 from sf.algorithms.epsilon import EpsilonSchedule, epsilon_of
 from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
-from sf.config.ranges import AT_LEAST_0, AT_LEAST_1, UNIT
+from sf.config.ranges import AT_LEAST_1, UNIT
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.off_policy import OffPolicy
 from sf.learner.trajectory_ring import DrawnTrajectories, TrajectoryRing
@@ -34,7 +34,7 @@ class DRQN(OffPolicy):
     def __init__(
         self,
         config: LearnerConfig,
-        burn_in: int = 8,
+        burn_in_share: float = 0.25,
         num_steps: int = 3,
         double: bool = True,
         tau: float = 0.01,
@@ -47,8 +47,8 @@ class DRQN(OffPolicy):
 
         Args:
             config: of the learner.
-            burn_in: first steps of a trajectory that only bring the recurrent state up to date; the last step is always
-                learned from.
+            burn_in_share: part of a trajectory whose steps, the first ones, only bring the recurrent state up to date;
+                the last step is always learned from.
             num_steps: n, rewards that are summed before the value of an observation follows.
             double: let the present network choose the action that the target network values (van Hasselt et al. 2016,
                 arXiv:1509.06461).
@@ -60,10 +60,10 @@ class DRQN(OffPolicy):
         """
         super().__init__(config)
         expect_in_range(
-            "drqn", burn_in=(burn_in, AT_LEAST_0), num_steps=(num_steps, AT_LEAST_1), tau=(tau, UNIT),
+            "drqn", burn_in_share=(burn_in_share, UNIT), num_steps=(num_steps, AT_LEAST_1), tau=(tau, UNIT),
             target_every=(target_every, AT_LEAST_1),
         )  # fmt: skip
-        self.num_steps, self._burn_in, self._double = num_steps, burn_in, double
+        self.num_steps, self._burn_in_share, self._double = num_steps, burn_in_share, double
         self._tau, self._target_every = tau, target_every
         self._schedule = EpsilonSchedule.checked("drqn", epsilon_start, epsilon_end, epsilon_fraction)
 
@@ -88,7 +88,8 @@ class DRQN(OffPolicy):
 
     def update(self, minibatch: DrawnTrajectories) -> Mapping[str, Tensor]:
         """See `OffPolicy`."""
-        burn_in = min(self._burn_in, len(minibatch.rewards) - 1)
+        length = len(minibatch.rewards)
+        burn_in = min(int(self._burn_in_share * length), length - 1)
         values = action_values(*minibatch.outputs(self._acting.policy, burn_in), self._masked)
         rewards, terminated, truncated, actions, valid = (
             column[burn_in:]

@@ -62,7 +62,7 @@ DRQN: Values = {
     "batch_size": 512,
     "replay_ratio": 0.125,
 }
-"""A minibatch is 16 whole trajectories, so that each transition is learned from as often as with DQN."""
+"""A minibatch is 16 whole trajectories, so that each transition is drawn as often as with DQN."""
 
 TD3: Values = {
     **{flag: value for flag, value in SAC.items() if flag not in {"action_bounds", "adaptive_stddev"}},
@@ -99,6 +99,11 @@ VALUES: Mapping[str, Values] = {
 def values_of(algorithm: str) -> Values:
     """The flags that go with an algorithm; none for PPO and those of users."""
     return VALUES.get(ALGORITHMS.short(algorithm), {})
+
+
+def draws_trajectories(algorithm: str) -> bool:
+    """Whether an algorithm that comes with sf draws whole trajectories of earlier policies, for one with a memory."""
+    return is_off_policy(algorithm) and values_of(algorithm).get("use_rnn", False) is True
 
 
 def is_off_policy(algorithm: str) -> bool:

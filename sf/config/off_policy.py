@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from sf.config.algorithms import VALUES, is_off_policy, values_of
+from sf.config.algorithms import VALUES, draws_trajectories, is_off_policy, values_of
 from sf.config.whole import Config
 from sf.plugins import ALGORITHMS
 
@@ -69,7 +69,7 @@ def _of_off_policy(config: Config) -> list[str]:
     learner, model, name = config.learner, config.model, config.learner.algorithm
     passes = 1 if learner.num_epochs is None else learner.num_epochs
     is_ours = ALGORITHMS.is_ours(ALGORITHMS.short(name))  # one of the user's is asked by the trial
-    has_no_memory = is_ours and not values_of(name).get("use_rnn")
+    has_no_memory = is_ours and not draws_trajectories(name)
     unfit = {
         "use_rnn=True": (
             model.use_rnn and has_no_memory,

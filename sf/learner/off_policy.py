@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.experience import ExperienceRing
 from sf.learner.priorities import Priorities
-from sf.policy import Evaluation
+from sf.policy import ActorCritic, Evaluation
 from sf.shared.fields import StoredField
 from sf.shared.slot_fields import last_observation_fields
 from sf.spaces import EnvInfo
@@ -37,7 +38,7 @@ class Drawn(Protocol):
     rewards: Tensor
     """[...]."""
     versions: Tensor
-    """[...] int64 on the host, of the policies that chose the actions."""
+    """[...] int64 on the host, of the policies of this learner that chose the actions; those of others are left out."""
 
     def __len__(self) -> int:
         """Its weight in a mean over minibatches."""
@@ -103,6 +104,16 @@ class OffPolicy(Algorithm):
             size: transitions that it holds.
         """
         return ExperienceRing(size, self.config.gamma, self.num_steps, self.priorities)
+
+    def expect_order_for(self, policy: ActorCritic) -> None:
+        """Looks whether a recurrent policy will get steps in their order.
+
+        Raises:
+            ConfigError: it will not.
+        """
+        if policy.state_size and not self.draws_trajectories:
+            name = f"algorithm={self.config.algorithm}"
+            raise ConfigError([f"{name} draws single transitions, but use_rnn=True needs whole trajectories."])
 
     def update(self, minibatch: Any) -> Mapping[str, Tensor]:
         """Steps of all networks, at most one of them of the acting network.

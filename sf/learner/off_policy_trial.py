@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from torch import Tensor
 
@@ -23,15 +24,12 @@ def try_update(algorithm: OffPolicy, policy: ActorCritic) -> None:
         ConfigError: it raises an exception, or a method returns something else than it has to.
     """
     name = f"algorithm={type(algorithm).__name__}"
-    expect_order(algorithm, policy)
+    algorithm.expect_order_for(policy)
     thrown_away = copy.deepcopy(policy)
     begin(algorithm, thrown_away)
-    with blamed_on(name, "ring(size)"):
-        ring = algorithm.ring(64)
-    ring.add(batch_of_zeros(thrown_away, fields_of(algorithm, policy.info)))
+    minibatch = _drawn(name, algorithm, thrown_away)
     with blamed_on(name, "explore()"):
         algorithm.explore()
-    (minibatch,) = ring.minibatches(1, NUM_DRAWN, thrown_away.flat.device)
     with blamed_on(name, "update(minibatch)"):
         scalars: object = algorithm.update(minibatch)
     if not isinstance(scalars, dict) or not all(isinstance(x, Tensor) and x.ndim == 0 for x in scalars.values()):
@@ -41,16 +39,28 @@ def try_update(algorithm: OffPolicy, policy: ActorCritic) -> None:
     try_state(name, algorithm)
 
 
-def expect_order(algorithm: OffPolicy, policy: ActorCritic) -> None:
-    """Looks whether a recurrent policy will get steps in their order.
+def _drawn(name: str, algorithm: OffPolicy, policy: ActorCritic) -> Any:
+    """A minibatch of the ring of the algorithm, which has nothing in it but zeros.
 
     Raises:
-        ConfigError: it will not.
+        ConfigError: see `try_update`.
     """
-    if policy.state_size and not algorithm.draws_trajectories:
-        name = f"algorithm={type(algorithm).__name__}"
-        raise ConfigError([f"{name} draws single transitions, but use_rnn=True needs whole trajectories."])
+    with blamed_on(name, "ring(size)"):
+        ring = algorithm.ring(64)
+    with blamed_on(name, "ring(size).add(batch)"):
+        ring.add(batch_of_zeros(policy, fields_of(algorithm, policy.info)))
+    with blamed_on(name, "ring(size).minibatches(number, size, device)"):
+        drawn = [*ring.minibatches(1, NUM_DRAWN, policy.flat.device)]
+    if len(drawn) == 1 and all(hasattr(drawn[0], part) for part in PARTS_OF_MINIBATCH):
+        return drawn[0]
+    raise ConfigError(
+        [
+            f"{name}: ring(size).minibatches(1, {NUM_DRAWN}) must yield one minibatch with "
+            f"{', '.join(PARTS_OF_MINIBATCH)}, but yielded {drawn!r}."
+        ]
+    )
 
 
+PARTS_OF_MINIBATCH = "observations", "actions", "rewards", "versions"
 SHOWN_BY_BOTH = frozenset({"loss", "entropy", "value", "stddev", "grad_norm"})
 """Curves of PPO that mean the same elsewhere."""

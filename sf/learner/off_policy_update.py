@@ -54,10 +54,7 @@ class OffPolicyUpdate(Training):
                     f"replay={replay.replay}. Use --replay=uniform."
                 ]
             )
-        if policy.state_size and not algorithm.draws_trajectories:
-            raise ConfigError(
-                [f"algorithm={config.algorithm} draws single transitions, but use_rnn=True needs whole trajectories."]
-            )
+        algorithm.expect_order_for(policy)
         super().__init__(policy, config, algorithm, num_streams, peers)
         self._off_policy = algorithm
         self._terms: tuple[str, ...] = ()
@@ -101,7 +98,8 @@ class OffPolicyUpdate(Training):
             scalars = self._off_policy.update(minibatch)
             self._skipped_in_a_row = 0
         except NonFiniteLoss:
-            self._skip({"actions": minibatch.actions, "rewards": minibatch.rewards, **minibatch.observations})
+            columns = {"actions": minibatch.actions, "rewards": minibatch.rewards, **minibatch.observations}
+            self._skip(columns, len(minibatch))
         if self.acting.num_steps == steps_before:
             return None
         each_lag: Array = (self.version - minibatch.versions).flatten().numpy()

@@ -206,8 +206,8 @@ class Training:
         if each:
             self.lag_counts += np.bincount(np.minimum(np.concatenate(each), LAGS_COUNTED), minlength=LAGS_COUNTED + 1)
 
-    def _skip(self, minibatch: Mapping[str, Tensor]) -> None:
-        """Counts a step that is not taken.
+    def _skip(self, minibatch: Mapping[str, Tensor], size: int) -> None:
+        """Counts a step on so many transitions that is not taken.
 
         Raises:
             NonFiniteGradient: for the tenth time in a row.
@@ -216,7 +216,7 @@ class Training:
         self._skipped_in_a_row += 1
         log.error(
             "Skipped an optimizer step at version %d: the gradient of %d transitions is not finite (%d in a row).",
-            self.version, len(next(iter(minibatch.values()))), self._skipped_in_a_row,
+            self.version, size, self._skipped_in_a_row,
         )  # fmt: skip
         if self._skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
             raise NonFiniteGradient(

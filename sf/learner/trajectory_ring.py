@@ -17,7 +17,7 @@ from torch.nn import functional
 from sf.learner.batch import Batch
 from sf.learner.stored_trajectories import StoredTrajectories
 from sf.nets.actor_critic import Observations
-from sf.policy import ActorCritic, Sequences
+from sf.policy import ActorCritic
 from sf.replay import NothingToDraw
 
 
@@ -40,7 +40,7 @@ class DrawnTrajectories:
     initial_memory: Tensor
     """[B, S] recurrent state before the first step."""
     versions: Tensor
-    """[T, B] int64 on the host, of the policies that chose the actions."""
+    """[M] int64 on the host, of the policies that chose the actions; of valid steps only, in no order."""
 
     def __len__(self) -> int:
         return self.rewards.numel()
@@ -56,8 +56,7 @@ class DrawnTrajectories:
         resets = functional.pad(self.terminated | self.truncated, (0, 0, 1, 0))
         if burn_in:
             with torch.no_grad():
-                early = Sequences(state, resets[:burn_in])
-                state = policy.forward(self._flat(slice(None, burn_in)), *early)[2]
+                state = policy.forward(self._flat(slice(None, burn_in)), state, resets[:burn_in])[2]
         params, values, _ = policy.forward(self._flat(slice(burn_in, None)), state, resets[burn_in:])
         return params.view(-1, num_trajectories, params.shape[-1]), values.view(-1, num_trajectories)
 
@@ -95,6 +94,8 @@ class TrajectoryRing:
 
     def minibatches(self, number: int, size: int, device: torch.device | None = None) -> Iterator[DrawnTrajectories]:
         """See `Ring`; of about `size` transitions, and at least one trajectory."""
+        if number <= 0:
+            return
         stored = self._stored
         rows = stored.columns["valid"][: stored.filled].any(1).nonzero()[:, 0]
         if not len(rows):
@@ -108,7 +109,7 @@ class TrajectoryRing:
             return column if device is None else column.to(device, non_blocking=True)
 
         columns = {name: self._stored.columns[name][rows].transpose(0, 1) for name in BY_STEP}
-        versions = columns.pop("versions")
+        versions = columns.pop("versions")[columns["valid"]]
         return DrawnTrajectories(
             observations={name: there(leaf[rows].transpose(0, 1)) for name, leaf in self._stored.observations.items()},
             initial_memory=there(self._stored.columns["initial_memory"][rows]),

@@ -178,7 +178,7 @@ class Update(Training):
                     self._summary.add(dict(scalars))
                 yield StepReport(self.version, *ages_of_all(each_lag, self.peers), 0.0, 0.0)
         except NonFiniteLoss:
-            self._skip(trained.tensors())
+            self._skip(trained.tensors(), len(trained))
 
     def _report(self, minibatch: Minibatch, selection: Selection, first_version: int) -> StepReport:
         """Report of the step that has just been taken."""
@@ -261,7 +261,7 @@ class Update(Training):
         """
         for network in networks_beside(self.algorithm):
             network.zero_grad()
-        self._skip(minibatch.tensors())
+        self._skip(minibatch.tensors(), len(minibatch))
 
     def _with_normalized_advantages(
         self, minibatch: Transitions, std_mean: tuple[Tensor, Tensor] | None

@@ -34,7 +34,7 @@ LEAST_GROUP_S = 1e-4
 def _num_envs(config: Config, info: EnvInfo) -> int:
     """Environments over all workers, where the user leaves that open."""
     if profits_from_long_trajectories(config, info):
-        return max(1, DEFAULT_NUM_ENVS * DEFAULT_ROLLOUT // config.rollout.steps)
+        return min(DEFAULT_NUM_ENVS, max(1, DEFAULT_NUM_ENVS * DEFAULT_ROLLOUT // config.rollout.steps))
     return DEFAULT_NUM_ENVS
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sf.config import Config, note_on_unread_flags
-from sf.config.algorithms import is_off_policy
+from sf.config.algorithms import draws_trajectories, is_off_policy
 from sf.config.observation_groups import encoders_of
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
@@ -103,7 +103,8 @@ def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
 
 def fields_of_ours(config: Config, info: EnvInfo) -> Fields:
     """The same of an algorithm that comes with sf, without torch."""
-    return last_observation_fields(info) if is_off_policy(config.learner.algorithm) else {}
+    learner = config.learner.algorithm
+    return last_observation_fields(info) if is_off_policy(learner) and not draws_trajectories(learner) else {}
 
 
 def found_accelerators() -> list[str]:

@@ -128,7 +128,8 @@ def _profits_from_two_networks(config: Config, info: EnvInfo) -> bool:
 def profits_from_long_trajectories(config: Config, info: EnvInfo) -> bool:
     """Whether fewer environments with longer trajectories learn more from a frame; a measured rule.
 
-    Many optimizer steps on each batch need good advantages, and those of short trajectories rest on values.
+    Many optimizer steps on each batch need good advantages, and those of short trajectories rest on values. With epochs
+    of the user's own, which may be few, it was not measured.
     """
     is_serial = config.run.serial_mode or not config.run.async_rl
     has_many_steps = config.learner.updates == "efficient" and config.learner.num_epochs is None

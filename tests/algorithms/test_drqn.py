@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sf.algorithms.dqn import DQN
 from sf.algorithms.drqn import DRQN, n_step_targets
 from sf.config import LearnerConfig, ModelConfig
+from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.off_policy_trial import try_update
 from sf.learner.optimizer import FlatAdam
@@ -47,7 +53,7 @@ def trajectories() -> DrawnTrajectories:
         truncated=kind > 0.8,
         valid=torch.rand(STEPS, ROWS) < 0.9,
         initial_memory=torch.randn(ROWS, 5),
-        versions=torch.zeros(STEPS, ROWS, dtype=torch.int64),
+        versions=torch.zeros(STEPS * ROWS, dtype=torch.int64),
     )
 
 
@@ -98,7 +104,7 @@ def unrolled(policy: ActorCritic, drawn: DrawnTrajectories, burn_in: int) -> lis
 @pytest.mark.parametrize(("burn_in", "double"), [(0, True), (3, True), (3, False), (STEPS + 5, True)])
 def test_it_takes_the_step_of_a_slow_loop(burn_in: int, double: bool) -> None:
     acting, drawn = acting_network(), trajectories()
-    algorithm = DRQN(CONFIG, burn_in=burn_in, num_steps=2, double=double, tau=0.3)
+    algorithm = DRQN(CONFIG, burn_in_share=min(1.0, burn_in / STEPS), num_steps=2, double=double, tau=0.3)
     algorithm.begin(acting)
     with torch.no_grad():
         algorithm.target.flat_parameters.add_(0.1 * torch.randn_like(algorithm.target.flat_parameters))
@@ -143,8 +149,35 @@ def test_a_minibatch_without_anything_to_learn_moves_nothing() -> None:
     assert torch.equal(acting.policy.flat_parameters, before)
 
 
-def test_its_trial_draws_trajectories() -> None:
+def test_its_trial_draws_trajectories_and_that_of_dqn_refuses_a_memory() -> None:
     policy = acting_network().policy
     before = policy.flat.clone()
     try_update(DRQN(CONFIG), policy)
     assert torch.equal(policy.flat, before)
+    with pytest.raises(ConfigError, match="algorithm=dqn draws single transitions, but use_rnn=True needs whole"):
+        try_update(DQN(replace(CONFIG, algorithm="dqn")), policy)
+
+
+class Broken(DRQN):
+    """Its ring does what it is told."""
+
+    def __init__(self, add: Callable[[Any], int], draws: list[object]) -> None:
+        super().__init__(CONFIG)
+        self.add_to_ring, self.draws = add, draws
+
+    def ring(self, size: int) -> Any:
+        return SimpleNamespace(add=self.add_to_ring, minibatches=lambda *arguments: self.draws)
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (Broken(lambda batch: int(batch["mine"].sum()), []), r"raised KeyError in ring\(size\).add\(batch\)"),
+        (Broken(len, None), r"raised TypeError in ring\(size\)"),  # type: ignore[arg-type]
+        (Broken(lambda batch: 0, []), "must yield one minibatch with observations, actions"),
+        (Broken(lambda batch: 0, [torch.zeros(3)]), "must yield one minibatch with observations, actions"),
+    ],
+)
+def test_a_ring_that_is_none_is_told_before_anything_is_trained(broken: DRQN, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=f"^algorithm=Broken.*{sentence}"):
+        try_update(broken, acting_network().policy)

@@ -92,6 +92,13 @@ def test_a_resumed_run_goes_on_with_all_networks(algorithm: str, tmp_path: Path)
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("algorithm", ["dqn", "drqn"])
+def test_two_policies_learn_each_from_its_own_steps(algorithm: str, tmp_path: Path) -> None:
+    done = train(tmp_path, algorithm, *MODES["serial"], "--num_policies=2", "--train_for_env_steps=3000")
+    assert done.code == ExitCode.FINISHED, done.err
+
+
+@pytest.mark.more
 @pytest.mark.parametrize("algorithm", ["dqn", "td3"])
 def test_serial_runs_repeat_bit_by_bit(algorithm: str, tmp_path: Path) -> None:
     found = []

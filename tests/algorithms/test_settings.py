@@ -29,13 +29,14 @@ from sf.config import (
     note_on_unread_flags,
     unread_by_ours,
 )  # fmt: skip
-from sf.config.algorithms import values_of
+from sf.config.algorithms import VALUES, values_of
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.off_policy_trial import try_update
 from sf.learner.optimizer import FlatAdam
-from sf.learner.trial import begin, loss_terms_of
+from sf.learner.trial import algorithm_of, begin, loss_terms_of
 from sf.policy import ActorCritic
+from sf.run.probes import fields_of_ours
 from sf.run.sizes import resolve
 from sf.spaces import ACTION_MASK, ActionColumn, ActionSpec, EnvInfo, LeafSpec
 
@@ -123,6 +124,13 @@ def test_flags_that_it_does_not_read_are_told(algorithm: str, flags: dict[str, A
     learner = config(algorithm, **flags).learner
     assert sorted(unread_by_ours(learner)) == sorted(unread)
     assert ("does not read" in note_on_unread_flags(learner, unread_by_ours(learner))) is bool(unread)
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_columns_that_are_known_without_torch_are_those_that_the_algorithm_asks_for(name: str) -> None:
+    learner = LearnerConfig(algorithm=name)
+    info = env_info(CHOICES, obs=LeafSpec((3,), "float32"))
+    assert fields_of_ours(Config(RunConfig("CartPole-v1"), learner=learner), info) == algorithm_of(learner).fields(info)
 
 
 def test_a_trial_with_a_mask_finds_every_action_legal() -> None:

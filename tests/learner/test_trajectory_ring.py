@@ -63,10 +63,10 @@ def test_trajectories_come_back_whole_and_with_the_memory_that_they_began_with()
         assert torch.equal(minibatch.rewards[:, column], origin.rewards[:, row])
         assert torch.equal(minibatch.terminated[:, column], origin.terminated[:, row])
         assert torch.equal(minibatch.truncated[:, column], origin.truncated[:, row])
-        assert torch.equal(minibatch.versions[:, column], origin.policy_version[:, row])
         assert torch.equal(minibatch.observations["obs"][:, column], origin.observations["obs"][:, row])
         assert minibatch.initial_memory[column].tolist() == [10 * number + row] * STATE
     assert len(seen) == 3 * ENVS
+    assert minibatch.versions.tolist() == (minibatch.actions // 100).flatten().tolist()
 
 
 def test_the_oldest_trajectories_make_room() -> None:
@@ -91,7 +91,10 @@ def test_trajectories_of_other_policies_are_not_drawn() -> None:
         drawn(ring)
     valid[2, 1] = True
     assert ring.add(batch(1, valid)) == 1
-    assert set(drawn(ring).actions[0].tolist()) == {110}
+    minibatch = drawn(ring, size=2 * STEPS)
+    assert set(minibatch.actions[0].tolist()) == {110}
+    assert minibatch.versions.tolist() == [1, 1]  # of the steps that are its own
+    assert not [*ring.minibatches(0, STEPS)]
 
 
 @pytest.mark.parametrize("rnn_type", ["gru", "lstm"])

@@ -159,6 +159,8 @@ def test_numbers_have_two_networks(info: EnvInfo, step: StepTime | None, changes
         (PICTURES, {"async_rl": False}, {}, 32, 64),
         (GOALS, {"async_rl": False}, {"rollout": 32}, 32, 64),
         (GOALS, {"async_rl": False}, {"rollout": 256}, 256, 8),
+        (GOALS, {"async_rl": False}, {"rollout": 1}, 1, 64),
+        (env_info(), {"async_rl": False}, {"rollout": 8}, 8, 64),
         (GOALS, {"async_rl": False}, {"num_workers": 2, "num_envs_per_worker": 4}, 128, 8),
     ],
 )
