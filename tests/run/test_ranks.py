@@ -153,7 +153,7 @@ def test_cx2_rank_0_alone_sees_that_the_reward_of_both_policies_is_reached(tmp_p
         "ranks have finished the same iterations"
     )
     assert finished.out.count("The run has ended") == 1
-    with ranks(tmp_path, *SMALL, "--num_policies=2", "--train_for_env_steps=15000") as command:
+    with ranks(tmp_path, *SMALL, "--num_policies=2", f"--train_for_env_steps={summary['frames']}") as command:
         again = command.finish()
     assert again.code == 0, again.err
     assert again.out.count(f"{summary['frames']} frames were learned before in ") == 1
