@@ -112,6 +112,8 @@ class DRQN(OffPolicy):
         grad_norm = self._acting.step(len(minibatch))
         if (self.version + 1) % self._target_every == 0:
             self._acting.lead(self.target, self._tau)
+        if not self.is_shown:
+            return {}
         return {
             "loss": loss, "grad_norm": grad_norm, "value": torch.where(is_learned, chosen, 0.0).sum() / number,
             "value_target": torch.where(is_learned, targets, 0.0).sum() / number, "epsilon": self._epsilon.clone(),
