@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sf.spaces import EnvInfo, LeafSpec
 
 ACTION_MASK = "action_mask"
-ONE_NETWORK = ("dqn", "pqn")
+ONE_NETWORK = ("dqn", "drqn", "pqn")
 """Algorithms whose policy is the network of the values."""
 
 
