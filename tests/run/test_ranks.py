@@ -18,7 +18,9 @@ from sf.run.ranks import refuse_with_ranks
 from tests.helpers.commands import NAME, Running, newest_version, run, started, summary_of, wait_for_training
 from tests.helpers.lab import make_config
 
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+TORCHRUN = (
+    sys.executable, "-m", "torch.distributed.run", "--standalone", "--log-dir=torchrun", "--nproc-per-node=2"
+)  # fmt: skip
 TRAIN = ("-m", "sf.cli.train")
 SMALL = (
     "--env=CartPole-v1", NAME, "--num_workers=1", "--num_envs_per_worker=8", "--seed=1", "--num_epochs=4",
@@ -165,7 +167,7 @@ def test_cx2_rank_0_alone_sees_that_the_reward_of_both_policies_is_reached(tmp_p
 def test_fault_h6_cx2_ranks_on_two_machines_start_again_together(tmp_path: Path) -> None:
     """Each machine has its own ``torchrun``, and only that of the killed rank counts a restart."""
     meeting = "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=test"
-    launcher = *TORCHRUN[:3], *meeting, "--nproc-per-node=1", "--max-restarts=3", *TRAIN
+    launcher = *TORCHRUN[:3], "--log-dir=torchrun", *meeting, "--nproc-per-node=1", "--max-restarts=3", *TRAIN
     flags = *SMALL, "--train_for_env_steps=100000", "--restart_behavior=overwrite", f"--train_dir={tmp_path}/train_dir"
     places = [tmp_path / "a", tmp_path / "b"]
     for place in places:
