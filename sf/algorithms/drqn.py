@@ -87,25 +87,27 @@ class DRQN(OffPolicy):
         self._epsilon.fill_(self._schedule.at(self.progress))
 
     def update(self, minibatch: DrawnTrajectories) -> Mapping[str, Tensor]:
-        """See `OffPolicy`."""
+        """See `OffPolicy`. It takes no step where all steps of this learner lie in the burn-in or were cut."""
         length = len(minibatch.rewards)
         burn_in = min(int(self._burn_in_share * length), length - 1)
-        values = action_values(*minibatch.outputs(self._acting.policy, burn_in), self._masked)
         rewards, terminated, truncated, actions, valid = (
             column[burn_in:]
             for column in (
                 minibatch.rewards, minibatch.terminated, minibatch.truncated, minibatch.actions, minibatch.valid,
             )
         )  # fmt: skip
+        is_learned = valid & ~truncated
+        if not is_learned.any():
+            return {}
+        values = action_values(*minibatch.outputs(self._acting.policy, burn_in), self._masked)
         chosen = values[:-1].gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         with torch.no_grad():
             following = action_values(*minibatch.outputs(self.target, burn_in), self._masked)
             best = (values if self._double else following).argmax(-1, keepdim=True)
             following = following.gather(-1, best).squeeze(-1)
             targets = n_step_targets(rewards, terminated, truncated, following, self.config.gamma, self.num_steps)
-        is_learned = valid & ~truncated
         losses = functional.smooth_l1_loss(chosen, targets, reduction="none")
-        number = is_learned.sum().clamp(min=1)
+        number = is_learned.sum()
         loss = torch.where(is_learned, losses, 0.0).sum() / number
         self._acting.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -139,14 +139,18 @@ def test_it_takes_the_step_of_a_slow_loop(burn_in: int, double: bool) -> None:
     )
 
 
-def test_a_minibatch_without_anything_to_learn_moves_nothing() -> None:
+def test_a_minibatch_without_anything_to_learn_takes_no_step() -> None:
+    """Where steps of the own policy lie in the burn-in alone, Adam would go on in the direction of its last steps."""
     acting, drawn = acting_network(), trajectories()
-    algorithm = DRQN(CONFIG)
+    algorithm = DRQN(CONFIG, burn_in_share=0.5)
     algorithm.begin(acting)
-    before = acting.policy.flat_parameters.clone()
-    nothing = DrawnTrajectories(**{**vars(drawn), "valid": torch.zeros(STEPS, ROWS, dtype=torch.bool)})
-    assert algorithm.update(nothing)["loss"] == 0.0
-    assert torch.equal(acting.policy.flat_parameters, before)
+    assert algorithm.update(drawn)["loss"] > 0.0
+    before, steps = acting.policy.flat_parameters.clone(), acting.num_steps
+    valid = torch.zeros(STEPS, ROWS, dtype=torch.bool)
+    valid[: STEPS // 2] = True
+    assert algorithm.update(DrawnTrajectories(**{**vars(drawn), "valid": valid})) == {}
+    torch.testing.assert_close(acting.policy.flat_parameters, before, rtol=0, atol=0)
+    assert acting.num_steps == steps
 
 
 def test_its_trial_draws_trajectories_and_that_of_dqn_refuses_a_memory() -> None:

@@ -106,11 +106,12 @@ def test_groups_that_cannot_be_are_refused_with_one_sentence(model: dict[str, An
     assert len(refused.value.problems) == 1
 
 
-def test_q_learning_has_no_other_critic() -> None:
+@pytest.mark.parametrize("name", ["pqn", "dqn", "drqn"])
+def test_q_learning_has_no_other_critic(name: str) -> None:
     config = Config(
-        RunConfig("CartPole-v1"), model=ModelConfig(critic_keys=("a",)), learner=LearnerConfig(algorithm="pqn")
+        RunConfig("CartPole-v1"), model=ModelConfig(critic_keys=("a",)), learner=LearnerConfig(algorithm=name)
     )
-    with pytest.raises(ConfigError, match="algorithm=pqn chooses actions by the network of the values"):
+    with pytest.raises(ConfigError, match=f"algorithm={name} chooses actions by the network of the values"):
         check(config)
 
 
