@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -46,6 +47,12 @@ SERIAL = "--async_rl=False", "--serial_mode=True"
 def _plain(env: str, frames: int, *flags: str) -> tuple[str, ...]:
     """The defaults, in one process so that a seed repeats."""
     return f"--env={env}", f"--train_for_env_steps={frames}", *SERIAL, *flags
+
+
+def _recurrent(name: str, threshold: float, published: str) -> Task:
+    """A task whose observations have no velocities, for a policy with a memory."""
+    line = _plain(f"strangers:{name}NoVel-v0", 300_000, "--use_rnn=True")
+    return Task(f"{name} without velocities", "recurrent", line, threshold, published)
 
 
 def _algorithm(name: str, env: str, frames: int, threshold: float, published: str, *flags: str) -> Task:
@@ -103,6 +110,9 @@ TASKS = (
     Task("BipedalWalker-v3", "zoo", _plain("BipedalWalker-v3", 1_000_000), 280, "287.9, 5M frames"),
     Task("Swimmer-v5", "zoo", _plain("Swimmer-v5", 1_000_000, "--gamma=0.9999"), 250, "281.6"),
     Task("Pendulum-v1", "zoo", _plain("Pendulum-v1", 300_000), -200, "-172.2"),
+    _recurrent("CartPole", 475, "500"),
+    _recurrent("Pendulum", -250, "-218"),
+    _recurrent("MountainCarContinuous", 90, "91.5"),
     _algorithm("appo", "CartPole-v1", 80_000, 475, "optimum 500"),
     _algorithm("ppg", "CartPole-v1", 80_000, 475, "optimum 500"),
     _algorithm("rnd", "sf/DeepSea-v0", 200_000, 0.99, "optimum 0.99", '--env_kwargs={"size": 12}'),
@@ -131,8 +141,9 @@ def train(task: Task, seed: int, directory: Path) -> None:
     print(f"{task.name}, seed {seed}", flush=True)
     names = f"--train_dir={directory}", f"--experiment={experiment}", f"--seed={seed}"
     command = [sys.executable, "-m", "sf.cli.train", *task.flags, *names, "--experiment_summaries_interval=2"]
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     with open(directory / f"{experiment}.log", "a") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=log)
+        subprocess.run(command, check=True, stdout=log, stderr=log, env=os.environ | {"PYTHONPATH": path})
 
 
 def finished(task: Task, seed: int, directory: Path) -> dict[str, Any] | None:
@@ -189,7 +200,8 @@ def main() -> None:
     """Runs what is asked for and writes what is there."""
     parser = argparse.ArgumentParser(description=Path(__file__).stem)
     parser.add_argument(
-        "--only", help="name of a task or of a group: classic, mujoco, mujoco_paper, atari, own, zoo, algorithms"
+        "--only",
+        help="name of a task or of a group: classic, mujoco, mujoco_paper, atari, own, zoo, recurrent, algorithms",
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--directory", type=Path, default=Path("results"))

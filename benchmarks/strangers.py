@@ -229,11 +229,12 @@ def minigrid(env_id: str) -> gymnasium.Env[Any, Any]:
     return gymnasium.wrappers.FlattenObservation(ImgObsWrapper(gymnasium.make(env_id)))
 
 
-def without_velocities() -> gymnasium.Env[Any, Any]:
-    """CartPole of which only the position of the cart and the angle of the pole are seen."""
-    env = gymnasium.make("CartPole-v1")
-    seen = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    return gymnasium.wrappers.TransformObservation(env, lambda state: state[[0, 2]], seen)
+def without_velocities(env_id: str, seen: list[int]) -> gymnasium.Env[Any, Any]:
+    """An environment of which only those numbers of the observation are seen that are no velocities."""
+    env = gymnasium.make(env_id)
+    space = cast("spaces.Box", env.observation_space)
+    left = spaces.Box(space.low[seen], space.high[seen], dtype=np.float32)
+    return gymnasium.wrappers.TransformObservation(env, lambda state: state[seen], left)
 
 
 class Booleans(gymnasium.ObservationWrapper[NDArray[np.float32], int, NDArray[np.bool_]]):
@@ -268,7 +269,8 @@ def register(task_id: str, make: Callable[..., Any], **keywords: Any) -> None:
 
 for task in (Arm, Follow, Stock, TicTacToe, Parcels):
     register(f"{task.__name__}-v0", task)
-register("CartPoleNoVel-v0", without_velocities)
+for name, seen in (("CartPole-v1", [0, 2]), ("Pendulum-v1", [0, 1]), ("MountainCarContinuous-v0", [0])):
+    register(f"{name.split('-')[0]}NoVel-v0", without_velocities, env_id=name, seen=seen)
 for name in ("DoorKey-5x5", "Unlock", "KeyCorridorS3R1"):
     register(f"Vector{name}-v0", minigrid, env_id=f"MiniGrid-{name}-v0")
 for name, game in (("Breakout", "breakout"), ("Asterix", "asterix"), ("SpaceInvaders", "space_invaders")):
