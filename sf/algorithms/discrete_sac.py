@@ -31,8 +31,8 @@ class DiscreteSAC(OffPolicy):
     def __init__(
         self,
         config: LearnerConfig,
-        tau: float = 0.005,
-        entropy_share: float = 0.3,
+        tau: float = 0.05,
+        entropy_share: float = 0.1,
         initial_temperature: float = 0.2,
     ) -> None:
         """See `Algorithm`.

@@ -73,7 +73,7 @@ TD3: Values = {
 DISCRETE_SAC: Values = {
     **DQN,
     "exploration": "sample",
-    "learning_rate": 3e-4,
+    "learning_rate": 1e-3,
     "lr_schedule": "constant",
     "max_grad_norm": 0.0,
 }
