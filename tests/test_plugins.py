@@ -13,11 +13,14 @@ import pytest
 import torch
 
 import sf
-from sf.config import LearnerConfig, check
+from sf.cli import evaluate
+from sf.config import LearnerConfig, ModelConfig, check
+from sf.envs import find_env, probe
 from sf.errors import ConfigError, ExitCode
 from sf.learner.changes import refused_changes
-from sf.plugins import ENCODERS
+from sf.plugins import ALGORITHMS, ENCODERS
 from sf.plugins.settings import settings_for
+from sf.policy import ActorCritic, PolicySaver, TrainedPolicy
 from tests.helpers.commands import EXPERIMENT, run
 from tests.helpers.lab import make_config
 
@@ -140,3 +143,25 @@ def test_a_checkpoint_from_before_these_settings_has_none() -> None:
     assert refused_changes(before, now) == []
     now["config"]["model"]["encoder_kwargs"] = '{"width": 24}'
     assert refused_changes(before, now) != []
+
+
+def test_the_module_of_the_environment_registers_what_a_policy_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script gives names to an environment and an encoder; a command that plays its policy runs it."""
+    monkeypatch.setattr(ENCODERS, "registered", {"wide": Wide})
+    policy = ActorCritic(probe(find_env("CartPole-v1")), ModelConfig(encoder="wide"))
+    PolicySaver(TrainedPolicy(policy)).save(tmp_path / "saved")
+    script = "import sf\nfrom tests.test_plugins import Wide\nsf.register_model('wide', Wide)\n"
+    (tmp_path / "script_with_names.py").write_text(script)
+    monkeypatch.syspath_prepend(tmp_path)
+    ENCODERS.registered.clear()
+    words = f"--policy={tmp_path / 'saved'}", "--num_episodes=1", "--num_workers=1"
+    assert evaluate.main([*words, "--env=CartPole-v1"]) == 4
+    assert evaluate.main([*words, "--env=script_with_names:CartPole-v1"]) == 0
+
+
+@pytest.mark.parametrize("name", ["PPO", "Ppo"])
+def test_the_default_is_among_the_names_and_meant_by_its_capitals(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"registered: .*ppo, pqn.*\)\. Did you mean ppo\? Give"):
+        ALGORITHMS.check(name)

@@ -57,6 +57,6 @@ def test_unknown_name_is_refused_and_the_table_stays(
     with pytest.raises(SystemExit) as ended:
         table(results, monkeypatch, "--only=Pnog")
     assert ended.value.code == 2
-    groups = "algorithms, atari, classic, mujoco, mujoco_paper, own, zoo"
+    groups = "algorithms, atari, classic, mujoco, mujoco_paper, own, recurrent, zoo"
     assert f"--only=Pnog is no task and no group. There are {groups}, 'CartPole-v1'" in capsys.readouterr().err
     assert Path("results/results.md").read_text() == before

@@ -122,7 +122,7 @@ def _problems(flags: Mapping[str, Any], arguments: Sequence[str]) -> Iterator[st
             example = f", such as --env={argument}" if "env" in flags and not argument.startswith("-") else ""
             yield f"Unexpected argument {argument!r}. Flags are written --name=value{example}."
         elif name not in flags:
-            yield f"Unknown flag {argument}. {foreign(name) or _nearest(name, flags)}"
+            yield f"Unknown flag {argument}. {foreign(name, flags) or _nearest(name, flags)}"
         elif name in seen:
             yield f"--{name} is given twice ({' '.join(seen[name])} and {' '.join(values)}). Give it once."
         else:

@@ -74,7 +74,7 @@ def _flags_of(path: Path, given: set[str]) -> Iterator[str]:
             raise UsageError(f"{path} has all flags, so --preset changes none of them. Leave one of the two out.")
         values = {name: value for name, value in values.items() if name not in OF_ONE_RUN}
     if unknown := [name for name in values if name.replace("-", "_") not in known]:
-        told = " ".join(f"{name!r}. {foreign(name) or _nearest(name, known)}".rstrip() for name in unknown)
+        told = " ".join(f"{name!r}. {foreign(name, known) or _nearest(name, known)}".rstrip() for name in unknown)
         raise UsageError(f"{path} has an unknown flag: {told} See --help all.")
     for name, value in values.items():
         flag = name.replace("-", "_")

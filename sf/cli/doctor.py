@@ -37,7 +37,7 @@ def _look(arguments: Sequence[str]) -> int:
     from sf.tools.doctor import handovers, machine, software, training
     from sf.tools.doctor.findings import Check, findings
 
-    config = parse(DoctorConfig, arguments, "sf doctor", DESCRIPTION, "--seconds=1")
+    config = parse(DoctorConfig, arguments, "sf doctor", DESCRIPTION, ())
     checks: list[tuple[str, Check]] = [
         ("python", software.python),
         ("packages", software.packages),

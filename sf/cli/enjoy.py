@@ -74,7 +74,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
     from sf.evaluator.summary import cut_note
     from sf.evaluator.watching import watch
 
-    trust(config.encoder)
+    trust(config.encoder, config.env)
     torch.set_num_threads(1)
     if directory:
         candidate = candidate_of_experiment(directory, config.checkpoint, config.deterministic)

@@ -107,7 +107,7 @@ def _ready(config: EvaluationConfig, directories: Sequence[Path]) -> list[Played
 
     from sf.evaluator.candidates import Candidate, candidate_of_experiment
 
-    trust(config.encoder)
+    trust(config.encoder, config.env)
     torch.set_num_threads(1)  # faster for small networks and batches
     candidates = [
         candidate_of_experiment(directory, which, config.deterministic)

@@ -78,8 +78,15 @@ def environment(
     return find_env(name, json.loads(env_kwargs or (run.env_kwargs if run else "{}")), limit)
 
 
-def trust(encoder: str | None) -> None:
-    """Imports the encoder ``module:Name`` that the command line names."""
+def trust(encoder: str | None, env: str | None = None) -> None:
+    """Imports the encoder ``module:Name`` that the command line names, and the module of its environment.
+
+    A script may register both.
+    """
+    if env is not None and ":" in env:
+        from sf.envs import find_env
+
+        find_env(env, {}, None)
     if encoder is not None:
         from sf.plugins import ENCODERS
 

@@ -6,8 +6,9 @@ flags of ours, before anything looks at them. For flags of Stable-Baselines3, Cl
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -50,9 +51,22 @@ OURS: Mapping[str, str] = {
     "timesteps_total": "train_for_env_steps", "resume": "restart_behavior", "gpu": "device", "num_cpu": "num_workers",
     "num_cpus": "num_workers", "frame_skip": "env_frameskip", "norm_obs": "normalize_input",
     "norm_reward": "normalize_rewards", "log_interval": "experiment_summaries_interval", "seed_everything": "seed",
-    "verbose": "", "progress_bar": "",
+    "verbose": "", "progress_bar": "", "ppo_clip": "ppo_clip_ratio", "policy_class": "encoder", "save_model": "",
+    "net_arch": "encoder_mlp_layers", "hidden_size": "encoder_mlp_layers", "hidden_sizes": "encoder_mlp_layers",
+    # learning from a buffer
+    "buffer_size": "replay_size", "gradient_steps": "replay_ratio", "train_freq": "replay_ratio",
+    "train_frequency": "replay_ratio", "utd_ratio": "replay_ratio", "q_lr": "learning_rate",
+    "policy_lr": "learning_rate", "batch": "batch_size",
 }  # fmt: skip
 """Flags of other libraries to ours; empty where we have none."""
+
+SETTINGS: Mapping[str, str] = {
+    "tau": "tau", "polyak": "tau", "alpha": "initial_temperature", "ent_coef_init": "initial_temperature",
+    "target_network_frequency": "target_every", "target_update_interval": "target_every",
+    "exploration_fraction": "epsilon_fraction", "start_e": "epsilon_start", "end_e": "epsilon_end",
+    "exploration_initial_eps": "epsilon_start", "exploration_final_eps": "epsilon_end",
+}  # fmt: skip
+"""Flags of other libraries to settings of algorithms, which come with `--algorithm_kwargs`."""
 
 
 def rewritten(flags: Mapping[str, Any], arguments: Sequence[str], runs: str | None = None) -> list[str]:
@@ -94,10 +108,13 @@ def rewritten(flags: Mapping[str, Any], arguments: Sequence[str], runs: str | No
     return found + _named(flags, words, runs)
 
 
-def foreign(name: str) -> str:
-    """The answer to a flag of another library; empty where there is none."""
+def foreign(name: str, flags: Container[str]) -> str:
+    """The answer to a flag of another library; empty where there is none among the flags of this command."""
+    if name in SETTINGS and "algorithm_kwargs" in flags:
+        setting = json.dumps({SETTINGS[name]: 0.05})
+        return f"It is a setting of some algorithms, given like --algorithm_kwargs='{setting}'; see docs/algorithms.md."
     ours = OURS.get(name)
-    if ours is None:
+    if ours is None or (ours and ours not in flags):
         return ""
     return f"It is called --{ours} here." if ours else "There is nothing of the kind here; see docs/migration."
 

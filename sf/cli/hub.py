@@ -122,7 +122,7 @@ def _write(config: PushConfig, directory: Path, folder: Path) -> None:
     from sf.tools.hub.card import card
     from sf.tools.hub.folder import CARD, PublishedScores, read_run, write_folder
 
-    trust(config.encoder)
+    trust(config.encoder, config.env)
     torch.set_num_threads(1)
     run = read_run(directory)
     candidate = candidate_of_experiment(directory, config.checkpoint, config.deterministic)

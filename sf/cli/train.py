@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 100
 """Characters in the name of a run."""
+UNTRAINED = "checkpoint_000000000_"
+"""How the names of checkpoints without an optimizer step begin."""
 USUAL = (
     "env", "env_kwargs", "preset", "experiment", "train_dir", "restart_behavior", "seed", "train_for_env_steps",
     "stop_at_reward", "async_rl", "serial_mode", "device", "num_workers", "num_envs_per_worker", "updates", "gamma",
@@ -150,8 +152,10 @@ def _better_id(env: str) -> str:
 
 
 def _next_steps(run: RunConfig, encoder: str) -> str:
-    if not any(run.experiment_dir.glob("checkpoint_p*/checkpoint_*")):
-        return f"Nothing was trained yet; {run.experiment_dir} holds no checkpoint."
+    checkpoints = [path.name for path in run.experiment_dir.glob("checkpoint_p*/checkpoint_*")]
+    if all(name.startswith(UNTRAINED) for name in checkpoints):
+        holds = "an untrained checkpoint" if checkpoints else "no checkpoint"
+        return f"Nothing was trained yet; {run.experiment_dir} holds {holds}."
     play = f"{_player()} --experiment={run.experiment} --train_dir={shlex.quote(run.train_dir)}"
     if ":" in run.env:
         play += f" --env={run.env}"  # a module is imported only when the command line names it

@@ -66,6 +66,11 @@ def picture_of(env: Any, env_id: str) -> Array:
     try:
         frame = env.render()
     except Exception as error:
+        if isinstance(error, NotImplementedError) and not text_of(error).strip():
+            raise EnvError(
+                f"{env_id} draws no picture: it has no render(). Write one that returns uint8[height, width, 3], and "
+                'metadata = {"render_modes": ["rgb_array"]}.'
+            ) from error
         raise EnvError(
             f"{env_id} draws no picture: render() raised {type(error).__name__}: {text_of(error).strip()}.{_hint()}"
         ) from error

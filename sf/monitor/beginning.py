@@ -24,19 +24,26 @@ def progress_of_first_batch(snapshot: Snapshot, needed: int, rollout: int) -> st
     return f"{'; '.join(parts)}."
 
 
-def nothing_learned(first: Snapshot, last: Snapshot, needed: int) -> str:
+def nothing_learned(first: Snapshot, last: Snapshot, needed: int, num_died: int = 0) -> str:
     """For the end of a run without a training iteration.
 
     Args:
         first, last: snapshots of the run.
         needed: transitions of all policies in one training iteration.
+        num_died: trajectories of a group that were lost because their worker had died.
     """
     is_untrained = all(policy.version == 0 for policy in last.policies)
     saved = "Its checkpoints are untrained" if is_untrained else "Its checkpoints hold what was learned before"
+    remedy = (
+        "Let the run go on longer, or make the batch smaller with fewer --num_envs_per_worker, a smaller --rollout or "
+        "a smaller --batch_size."
+    )
+    if num_died:
+        lost = "1 trajectory was" if num_died == 1 else f"{num_died:,} trajectories were"
+        remedy = f"{lost} lost because rollout workers died, as is said above: correct what they died of."
     return (
         f"Nothing was learned: in {last.time_s - first.time_s:.1f} s {last.collected:,} steps were collected, and a "
-        f"training iteration takes {needed:,}. {saved}. Let the run go on longer, or make the batch smaller with fewer "
-        "--num_envs_per_worker, a smaller --rollout or a smaller --batch_size."
+        f"training iteration takes {needed:,}. {saved}. {remedy}"
     )
 
 

@@ -231,7 +231,7 @@ class Monitor:
         self._console.plain(ledger.line())
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
         if not (last.has_learned or self._has_nothing_left):
-            self._console.line(nothing_learned(first, last, self._needed))
+            self._console.line(nothing_learned(first, last, self._needed, ledger.discarded.get("worker_died", 0)))
         for policy_id, counters in enumerate(last.policies):
             if counters.lag_counted.steps:
                 self._console.plain(lag_line(policy_id, counters.lag_counted, self._expected))

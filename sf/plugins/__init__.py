@@ -103,10 +103,11 @@ class Plugins:
         if colon and not (attribute and all(module.split("."))):
             raise ConfigError([f"{self.kind}={name} is no module:Name, such as {self.example}. Correct it."])
         if not colon:
-            known = ", ".join(sorted({*self.registered, *self.built_in})) or "none so far"
+            known = sorted({*self.registered, *self.built_in, self.default})
+            meant = f" Did you mean {name.lower()}?" if name.lower() in known else ""
             raise ConfigError(
                 [
-                    f"{self.kind}={name} is not registered (registered: {known}). "
+                    f"{self.kind}={name} is not registered (registered: {', '.join(known)}).{meant} "
                     f"{self.how_to_register.format(name=repr(name))}, or write --{self.kind}=module:Name to import it."
                 ]
             )
@@ -147,7 +148,8 @@ def blamed_on(plugin: str, call: str) -> Iterator[None]:
 
 ENCODERS = Plugins(
     "encoder", "auto", "my_encoders:Mine",
-    "Call sf.register_model({name}, ...) before training or loading", "the learner and the inference workers",
+    "Call sf.register_model({name}, ...) before training or loading, name the module that does with --env=module:Id",
+    "the learner and the inference workers",
 )  # fmt: skip
 ALGORITHMS = Plugins(
     "algorithm", "ppo", "my_algorithms:Mine",

@@ -55,7 +55,7 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
     limits = {
         "bound_policy_lag": isinstance(learner.bound_policy_lag, int),
         "target_policy_lag": learner.target_policy_lag is not None,
-        "max_staleness": config.replay.max_staleness >= 0,
+        "max_staleness": config.replay.replay == "staleness" and config.replay.max_staleness >= 0,
     }
     if given := [name for name, is_given in limits.items() if is_given]:
         return Choice("fast", f"--{given[0]} counts optimizer steps")

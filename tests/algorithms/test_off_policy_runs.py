@@ -134,7 +134,7 @@ def test_its_policy_is_evaluated_without_the_algorithm(tmp_path: Path) -> None:
         ),
         (
             ("--env=CartPole-v1", "--algorithm=ddqn"),
-            "registered: appo, discrete_sac, dqn, drqn, ppg, pqn, rnd, sac, td3",
+            "registered: appo, discrete_sac, dqn, drqn, ppg, ppo, pqn, rnd, sac, td3",
         ),
         (("--env=CartPole-v1", "--algorithm=td3"), "algorithm=td3 needs actions that are numbers"),
         (("--env=Pendulum-v1", "--algorithm=discrete_sac"), "algorithm=discrete_sac chooses among actions"),
@@ -166,7 +166,7 @@ def _prepared(flags: tuple[str, ...]) -> None:
         (("--env=CartPole-v1", "--algorithm=dqn", "--use_rnn=True"), "--algorithm=drqn draws trajectories"),
         (
             ("--env=CartPole-v1", "--algorithm=ddqn"),
-            "registered: appo, discrete_sac, dqn, drqn, ppg, pqn, rnd, sac, td3",
+            "registered: appo, discrete_sac, dqn, drqn, ppg, ppo, pqn, rnd, sac, td3",
         ),
     ],
     ids=["by the environment", "by the flags", "by the name"],

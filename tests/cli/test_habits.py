@@ -15,7 +15,7 @@ from sf.cli import train
 from sf.cli.arguments import flags_of, parse
 from sf.cli.enjoy import EnjoyConfig
 from sf.cli.evaluate import EvaluationConfig
-from sf.cli.habits import OURS, foreign
+from sf.cli.habits import OURS, SETTINGS, foreign
 from sf.cli.main import COMMANDS, main
 from sf.config import Config
 from sf.errors import UsageError
@@ -75,7 +75,7 @@ def test_flags_of_others_are_answered_with_ours(name: str) -> None:
     ],
 )  # fmt: skip
 def test_the_flags_that_are_typed_most(other: str, ours: str) -> None:
-    assert foreign(other) == f"It is called --{ours} here."
+    assert foreign(other, {ours}) == f"It is called --{ours} here."
     assert len(OURS) >= 40
 
 
@@ -88,7 +88,23 @@ def test_what_a_run_is_to_raise_may_be_called_its_objective(words: list[str]) ->
 
 
 def test_films_have_a_flag() -> None:
-    assert foreign("capture_video") == "It is called --film_every_steps here."
+    assert foreign("capture_video", {"film_every_steps"}) == "It is called --film_every_steps here."
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_algorithms_are_answered_with_their_flag(name: str) -> None:
+    with pytest.raises(UsageError, match="It is a setting of some algorithms") as refused:
+        config(f"--{name}=1")
+    assert f"--algorithm_kwargs='{{\"{SETTINGS[name]}\": 0.05}}'" in str(refused.value)
+
+
+def test_a_command_does_not_answer_with_flags_that_it_does_not_have() -> None:
+    for flag, answer in (
+        ("--n_eval_episodes=5", "Did you mean --num_episodes?"),
+        ("--total-timesteps=5", "See --help"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(answer)):
+            parse(EvaluationConfig, [flag, "--experiment=x"], "sf-eval", "", "--experiment=x", runs="experiment")
 
 
 def test_runs_are_named_without_a_flag(tmp_path: Path) -> None:

@@ -112,4 +112,16 @@ def test_a_run_without_a_training_iteration_says_so_at_the_end(start: Start, ver
     run.monitor.finish("train_for_seconds reached", 0, {}, Ledger(0, 0, {}, 0, 0))
     (line,) = run.tape.lines("Nothing was learned")
     assert "in 3.0 s 100 steps were collected, and a training iteration takes 256." in line
-    assert f"Its checkpoints {saved}." in line
+    assert f"Its checkpoints {saved}. Let the run go on longer" in line
+
+
+def test_a_run_that_lost_all_trajectories_says_why(start: Start) -> None:
+    run = start()
+    for time_s in 0.0, 3.0:
+        run.monitor.poll(snapshot(time_s, 300))
+    run.is_finished = True
+    run.monitor.finish("train_for_seconds reached", 0, {}, Ledger(14, 0, {"worker_died": 14}, 0, 0))
+    (line,) = run.tape.lines("Nothing was learned")
+    assert line.endswith(
+        "14 trajectories were lost because rollout workers died, as is said above: correct what they died of."
+    )

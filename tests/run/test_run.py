@@ -437,3 +437,8 @@ def test_checkpoint_of_another_model_is_refused_and_nothing_is_overwritten(tmp_p
 def test_what_comes_next_after_a_run_that_has_saved_nothing(tmp_path: Path) -> None:
     told = _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
     assert told == f"Nothing was trained yet; {tmp_path / 'default_experiment'} holds no checkpoint."
+    (tmp_path / "default_experiment" / "checkpoint_p0" / "checkpoint_000000000_0").mkdir(parents=True)
+    told = _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
+    assert told == f"Nothing was trained yet; {tmp_path / 'default_experiment'} holds an untrained checkpoint."
+    (tmp_path / "default_experiment" / "checkpoint_p0" / "checkpoint_000000016_2048").mkdir()
+    assert "play the policy:" in _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")

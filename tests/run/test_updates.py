@@ -56,6 +56,12 @@ def test_a_frame_that_costs_more_is_learned_from_more(info: EnvInfo, step: StepT
     assert choose_updates(config(), info, 2, step).name == expected
 
 
+def test_a_limit_of_a_buffer_that_is_not_there_chooses_nothing() -> None:
+    slow = env_info(), 2, SLOW
+    assert choose_updates(config(replay=ReplayConfig(max_staleness=100)), *slow).name == "efficient"
+    assert choose_updates(config(replay=ReplayConfig(replay="staleness", max_staleness=100)), *slow).name == "fast"
+
+
 @pytest.mark.parametrize("step_us", [3, 10, 30, 100, 300, 1000])
 @pytest.mark.parametrize("cores", [1, 2, 8])
 @pytest.mark.parametrize("info", [env_info(), GOALS, PICTURES])

@@ -202,3 +202,8 @@ def test_a_training_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("subprocess.run", refuses)
     (found,) = training.training(1.0)
     assert found == Finding("training", "fail", "exit code 5: ResourceError: no memory")
+
+
+def test_it_needs_no_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sf.tools.doctor.findings.findings", lambda checks: iter(()))
+    assert main([]) == 0
