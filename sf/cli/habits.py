@@ -60,13 +60,14 @@ OURS: Mapping[str, str] = {
 }  # fmt: skip
 """Flags of other libraries to ours; empty where we have none."""
 
-SETTINGS: Mapping[str, str] = {
-    "tau": "tau", "polyak": "tau", "alpha": "initial_temperature", "ent_coef_init": "initial_temperature",
-    "target_network_frequency": "target_every", "target_update_interval": "target_every",
-    "exploration_fraction": "epsilon_fraction", "start_e": "epsilon_start", "end_e": "epsilon_end",
-    "exploration_initial_eps": "epsilon_start", "exploration_final_eps": "epsilon_end",
+SETTINGS: Mapping[str, Mapping[str, float]] = {
+    "tau": {"tau": 0.05}, "polyak": {"tau": 0.05}, "alpha": {"initial_temperature": 0.2},
+    "target_network_frequency": {"target_every": 500}, "target_update_interval": {"target_every": 500},
+    "exploration_fraction": {"epsilon_fraction": 0.2}, "start_e": {"epsilon_start": 1.0},
+    "end_e": {"epsilon_end": 0.05}, "exploration_initial_eps": {"epsilon_start": 1.0},
+    "exploration_final_eps": {"epsilon_end": 0.05},
 }  # fmt: skip
-"""Flags of other libraries to settings of algorithms, which come with `--algorithm_kwargs`."""
+"""Flags of other libraries to examples of settings of algorithms, which come with `--algorithm_kwargs`."""
 
 
 def rewritten(flags: Mapping[str, Any], arguments: Sequence[str], runs: str | None = None) -> list[str]:
@@ -111,8 +112,8 @@ def rewritten(flags: Mapping[str, Any], arguments: Sequence[str], runs: str | No
 def foreign(name: str, flags: Container[str]) -> str:
     """The answer to a flag of another library; empty where there is none among the flags of this command."""
     if name in SETTINGS and "algorithm_kwargs" in flags:
-        setting = json.dumps({SETTINGS[name]: 0.05})
-        return f"It is a setting of some algorithms, given like --algorithm_kwargs='{setting}'; see docs/algorithms.md."
+        example = json.dumps(SETTINGS[name])
+        return f"It is a setting of some algorithms, given like --algorithm_kwargs='{example}'; see docs/algorithms.md."
     ours = OURS.get(name)
     if ours is None or (ours and ours not in flags):
         return ""
