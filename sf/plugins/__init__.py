@@ -148,7 +148,7 @@ def blamed_on(plugin: str, call: str) -> Iterator[None]:
 
 ENCODERS = Plugins(
     "encoder", "auto", "my_encoders:Mine",
-    "Call sf.register_model({name}, ...) before training or loading, name the module that does with --env=module:Id",
+    "Call sf.register_model({name}, ...) before training or loading, name a module that does so: --env=module:Id",
     "the learner and the inference workers",
 )  # fmt: skip
 ALGORITHMS = Plugins(

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from sf.cli import enjoy
 from sf.envs import EnvSource, register_env
-from sf.envs.picture import make_rendering
+from sf.envs.picture import make_rendering, picture_of
 from sf.errors import EnvCrashed, EnvError
 from sf.evaluator import film
 from sf.evaluator.action_names import action_names
@@ -373,3 +373,13 @@ def test_mujoco_without_a_display_is_told_of_its_variable(
     source = EnvSource("Hopper-v5")
     with pytest.raises(EnvError, match=r"Hopper-v5 draws no picture: .*MUJOCO_GL=egl or, without a graphics card, MUJ"):
         in_disposable_child(look_at_first_picture, source, timeout_s=60.0, what="A first picture of Hopper-v5")
+
+
+def test_an_environment_without_render_is_told_what_to_write() -> None:
+    class Blind(gymnasium.Env[Any, Any]):
+        """Of which render is that of Gymnasium."""
+
+    with pytest.raises(
+        EnvError, match=r"Blind-v0 draws no picture: it has no render\(\)\. Write one that returns uint8"
+    ):
+        picture_of(Blind(), "Blind-v0")
