@@ -377,7 +377,7 @@ def test_mujoco_without_a_display_is_told_of_its_variable(
 
 def test_an_environment_without_render_is_told_what_to_write() -> None:
     class Blind(gymnasium.Env[Any, Any]):
-        """Of which render is that of Gymnasium."""
+        """Has the render of Gymnasium, which raises."""
 
     with pytest.raises(
         EnvError, match=r"Blind-v0 draws no picture: it has no render\(\)\. Write one that returns uint8"
