@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -236,8 +235,12 @@ def test_a_run_whose_books_do_not_balance_says_so_whatever_else_went_wrong(tmp_p
 def test_fault_d2_summary_has_the_code_of_the_command(tmp_path: Path) -> None:
     with running(tmp_path, *CARTPOLE) as command:
         command.wait_for_text("Fps is")
-        shutil.rmtree(tmp_path / EXPERIMENT / "checkpoint_p0")
-        (tmp_path / EXPERIMENT / "checkpoint_p0").touch()  # where there should be a directory
+        (learner,) = command.named("sf-learner")
+        learner.suspend()  # it may be writing the best policy right now
+        checkpoints = tmp_path / EXPERIMENT / "checkpoint_p0"
+        checkpoints.rename(tmp_path / "elsewhere")
+        checkpoints.touch()  # where there should be a directory
+        learner.resume()
         command.process.terminate()
         assert command.finish().code == 4
     summary = json.loads((tmp_path / EXPERIMENT / "summary.json").read_text())
