@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags, unread_by_ours
 from sf.config.frozen_policies import expect_directories
+from sf.config.idle_flags import notes_on_idle_flags
 from sf.config.observation_groups import encoders_of
 from sf.config.pbt_space import env_arguments
 from sf.console import Console
@@ -128,9 +129,9 @@ def prepare(config: Config, servers: ForkServers | None = None, rank: Rank = ALO
         console.plain(" ".join([*measured, f"Chosen: {chosen}"]))
     if rank.is_first and (learning := _updates(config, resolved, look, rank)):
         console.plain(learning)
-    for line in (note, note_on_unread_flags(config.learner, unread_by_ours(config.learner))):
-        if line:
-            console.plain(line)
+    unread = note_on_unread_flags(config.learner, unread_by_ours(config.learner))
+    for line in filter(None, (note, unread, *notes_on_idle_flags(given, resolved, info))):
+        console.plain(line)
     if not look.refutes_vectorization and (left := note_on_single(resolved, source, info, envs_per_group(resolved))):
         console.plain(left)
     config, source = vectorized(resolved, replace(source, autoreset_mode=look.autoreset_mode), info)
