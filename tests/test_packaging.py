@@ -116,7 +116,8 @@ def test_public_names_are_listed_before_they_are_loaded() -> None:
 def test_s1_wheel_holds_sf_and_sf_envs_and_nothing_called_envs(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         top = {name.partition("/")[0] for name in archive.namelist()}
-        for name in ("sf/tools/report/page.html", "sf/nets/fast/small_network.c", "sf/learner/small_steps.c"):
+        fast = ("sf/nets/fast/small_network.c", "sf/nets/fast/recurrent.c", "sf/nets/fast/vectors.h")
+        for name in ("sf/tools/report/page.html", "sf/learner/small_steps.c", *fast):
             assert name in archive.namelist(), "what is no Python is there as well"
         assert {"sf/py.typed", "sf_envs/py.typed"} <= set(archive.namelist())
     assert {name for name in top if not name.endswith(".dist-info")} == {"sf", "sf_envs"}

@@ -15,6 +15,7 @@ from sf.learner.peers import ALONE, Peers
 from sf.learner.trained_network import NonFiniteLoss
 from sf.nets.actor_critic import Observations
 from sf.nets.fast.native import NativeNetwork, native_network
+from sf.nets.fast.native_recurrent import remember_in_c
 from sf.policy import ActorCritic
 
 WayBack = Callable[[Tensor, Tensor], None]
@@ -34,6 +35,8 @@ class ActingNetwork:
         self._optimizer, self._config = optimizer, config
         self._native = self._native_form(policy)
         self._outputs = self.outputs_of(policy)
+        if config.native_update and not config.torch_compile:
+            remember_in_c(policy)
         self._read_for_critic = policy.groups.reader_for_critic(policy.inputs)
 
     def zero_grad(self) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-shared", "-fPIC")
 """No `-ffast-math`: what is not a number must stay that, because a step with such a gradient is skipped."""
+INCLUDED = re.compile(r'^#include "(.+)"', re.MULTILINE)
 COMPILE_S = 60.0
 MOST_OF_A_REASON = 300
 """Characters."""
@@ -36,7 +38,7 @@ def library(source: Path) -> ctypes.CDLL:
     command = [*shlex.split(os.environ.get("CC", "cc")), *FLAGS]
     if shutil.which(command[0]) is None:
         raise NoCompilerError(f"there is no C compiler {command[0]}")
-    parts = (source.read_text(), repr(command), platform.machine(), _processor())
+    parts = (*_texts(source), repr(command), platform.machine(), _processor())
     name = f"{source.stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
     try:
         directory = _directory()
@@ -47,6 +49,12 @@ def library(source: Path) -> ctypes.CDLL:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # also where there is no home
         said = getattr(error, "stderr", None) or str(error)
         raise NoCompilerError(" ".join(said.split())[:MOST_OF_A_REASON]) from None
+
+
+def _texts(source: Path) -> list[str]:
+    """The text of a file, and those of files beside it that it includes."""
+    text = source.read_text()
+    return [text, *((source.parent / name).read_text() for name in INCLUDED.findall(text))]
 
 
 def _directory() -> Path:

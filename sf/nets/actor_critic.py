@@ -251,6 +251,8 @@ class ActorCritic(NetworkParts):
         copied = ActorCritic(self.info, self.config, self.flat.device, self.bf16)
         with torch.no_grad():
             copied.flat.copy_(self.flat)
+        for memory, own in zip(copied._memories, self._memories, strict=True):
+            memory.through_sequences = own.through_sequences
         return copied
 
     def __reduce__(self) -> tuple[Callable[..., ActorCritic], tuple[object, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +29,8 @@ class Memory(nn.Module):
             for weights, biases in ((cell.weight_ih, cell.bias_ih), (cell.weight_hh, cell.bias_hh)):
                 orthogonal(weights, biases)
             self.layers.append(cell)
+        self.through_sequences: Callable[[nn.Module, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+        """A faster way of a cell through sequences, see `sf.nets.fast.native_recurrent.through_sequences`."""
 
     def forward(self, x: Tensor, state: Tensor, resets: Tensor | None) -> tuple[Tensor, Tensor]:
         """Goes through sequences step by step.
@@ -39,6 +43,12 @@ class Memory(nn.Module):
         Returns:
             [T·B, num_features], and the state [B, state_size] after the last step.
         """
+        if resets is not None and self.through_sequences is not None:
+            after = []
+            for cell, before in zip(self.layers, state.split(self._parts_per_layer * self.size, -1), strict=True):
+                x, last = self.through_sequences(cell, x, before, resets)
+                after.append(last)
+            return x, torch.cat(after, -1)
         parts = list(torch.split(state, self.size, -1))
         outputs = []
         steps = (x,) if resets is None else x.view(len(resets), len(state), x.shape[-1]).unbind()

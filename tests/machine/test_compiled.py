@@ -36,6 +36,15 @@ def test_a_file_is_compiled_once_and_again_after_a_change(source: Path, tmp_path
 
 
 @pytest.mark.usefixtures("needs_compiler")
+def test_a_file_is_compiled_again_after_a_change_of_one_that_it_includes(source: Path) -> None:
+    included = source.with_name("number.h")
+    source.write_text('#include "number.h"\nint answer(void) { return NUMBER; }')
+    for number in (42, 43):
+        included.write_text(f"#define NUMBER {number}\n")
+        assert library(source).answer() == number
+
+
+@pytest.mark.usefixtures("needs_compiler")
 def test_a_file_with_an_error_leaves_nothing(source: Path, tmp_path: Path) -> None:
     source.write_text("int answer(void) { return nothing; }")
     with pytest.raises(NoCompilerError, match="nothing"):
