@@ -45,7 +45,9 @@ class Memory(nn.Module):
         """
         if resets is not None and self.through_sequences is not None:
             after = []
-            for cell, before in zip(self.layers, state.split(self._parts_per_layer * self.size, -1), strict=True):
+            for cell, before in zip(
+                self.layers, torch.split(state, self._parts_per_layer * self.size, -1), strict=True
+            ):
                 x, last = self.through_sequences(cell, x, before, resets)
                 after.append(last)
             return x, torch.cat(after, -1)
