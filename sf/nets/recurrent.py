@@ -45,9 +45,8 @@ class Memory(nn.Module):
         """
         if resets is not None and self.through_sequences is not None:
             after = []
-            for cell, before in zip(
-                self.layers, torch.split(state, self._parts_per_layer * self.size, -1), strict=True
-            ):
+            states = torch.split(state, self._parts_per_layer * self.size, -1)
+            for cell, before in zip(self.layers, states, strict=True):
                 x, last = self.through_sequences(cell, x, before, resets)
                 after.append(last)
             return x, torch.cat(after, -1)
