@@ -17,6 +17,9 @@ from sf.spaces.images import image_layout
 MOST_PRODUCTS = 600_000
 """Multiplications of a forward pass: 128 rows of a network with 4,700 weights, 8 rows with 70,000."""
 
+WIDEST_MEMORY = 256
+"""Recurrent layers that are wider take torch, whose products use several threads."""
+
 
 def is_written_out(info: EnvInfo, config: ModelConfig) -> bool:
     """Whether all parts of a policy are written out."""

@@ -28,11 +28,8 @@ from sf.run.groups import (
     with_one_simulator,
 )
 from sf.run.tensors import with_tensors
-from sf.run.updates import choose_updates, epochs_for, profits_from_long_trajectories, with_updates
+from sf.run.updates import LONG_ROLLOUT, choose_updates, epochs_for, profits_from_long_trajectories, with_updates
 from sf.spaces import EnvInfo
-
-LONG_ROLLOUT = 128
-"""Steps in a trajectory where fewer environments, of the same batch, learn more from a frame."""
 
 
 def decide(config: Config, look: FirstLook, cores: int, rank_is_alone: bool = True) -> Config:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sf.config import Config, LearnerConfig, ModelConfig
 from sf.config.observation_groups import has_only_our_encoders
 from sf.config.updates import UPDATES, Updates, UpdatesName
-from sf.config.written_out import is_written_out
+from sf.config.written_out import WIDEST_MEMORY, is_written_out
 from sf.envs.step_time import StepTime, in_us
 from sf.plugins import ALGORITHMS
 from sf.spaces import ACTION_MASK, EnvInfo
@@ -29,6 +29,8 @@ PRODUCTS_PER_S = 2.5e10
 OTHER_S, OTHER_ACCELERATED_S = 1e-4, 1e-5
 """Seconds per transition for pictures, memories and encoders of the user's, on the CPU and an accelerator. The first is
 a guess. With the second, Pong takes 25.5 and 124 us per frame for `fast` and `balanced`; an H200 took 24 and 129."""
+LONG_ROLLOUT = 128
+"""Steps of a trajectory where few long ones learn more from a frame than many short ones."""
 MANY_COPIES = 256
 """Copies of a simulator in tensors whose step takes hardly longer than that of fewer."""
 
@@ -61,8 +63,10 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
         return Choice("fast", f"--{given[0]} counts optimizer steps")
     if config.rollout.vectorization == "tensors" and (config.rollout.num_envs_per_worker or 0) >= MANY_COPIES:
         return Choice("fast", "many copies make more frames in the time that more optimizer steps would take")
+    if _is_quick_memory(info, config):
+        return Choice("efficient", "a recurrent policy learns more from many optimizer steps, in the same time as well")
     if step is None:
-        return _without_clock(info, config.model)
+        return _without_clock(info, config)
     sampling_s = step.wall_s / min(cores * step.waiting, 32) + ACTING_S
 
     def wall_s(learning_s: float) -> float:
@@ -79,11 +83,12 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
     return Choice(chosen, f"a frame takes {in_us(sampling_s)} us, and learning from it about {in_us(learning_s)}")
 
 
-def _without_clock(info: EnvInfo, model: ModelConfig) -> Choice:
+def _without_clock(info: EnvInfo, config: Config) -> Choice:
     """By kind: what most networks of a kind cost."""
-    if _is_plain(info, model):
+    if _is_plain(info, config.model):
         return Choice("efficient", "a run that repeats does not look at the clock")
-    return Choice("fast", "a run that repeats does not look at the clock, and pictures and memories take long to learn")
+    what = "memories in torch" if config.model.use_rnn and _reads_vectors(info, config.model) else "pictures"
+    return Choice("fast", f"a run that repeats does not look at the clock, and {what} take long to learn")
 
 
 def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
@@ -129,12 +134,15 @@ def profits_from_long_trajectories(config: Config, info: EnvInfo) -> bool:
     """Whether fewer environments with longer trajectories learn more from a frame; a measured rule.
 
     Many optimizer steps on each batch need good advantages, and those of short trajectories rest on values. With epochs
-    of the user's own, which may be few, it was not measured.
+    of the user's own, which may be few, it was not measured. A recurrent policy learns from them what to remember; its
+    minibatches are whole trajectories, for which a given size may be too small.
     """
-    is_serial = config.run.serial_mode or not config.run.async_rl
-    has_many_steps = config.learner.updates == "efficient" and config.learner.num_epochs is None
-    is_on_policy = config.replay.replay != "uniform"
-    return is_serial and has_many_steps and is_on_policy and _is_plain(info, config.model)
+    is_serial, learner = config.run.serial_mode or not config.run.async_rl, config.learner
+    if config.replay.replay == "uniform" or learner.num_epochs is not None:
+        return False
+    if _is_quick_memory(info, config):
+        return learner.updates != "fast" and learner.batch_size is None
+    return is_serial and learner.updates == "efficient" and _is_plain(info, config.model)
 
 
 def note_on_updates(given: Config, resolved: Config, choice: Choice) -> str:
@@ -160,10 +168,12 @@ def epochs_for(learner: LearnerConfig) -> int:
 def learning_s_per_frame(updates: Updates, info: EnvInfo, config: Config) -> float:
     """Seconds that a learner takes for its share of optimizer steps; an estimate from the size of the network."""
     model, rows = config.model, updates.minibatch
+    if model.use_rnn:
+        rows = max(rows, LONG_ROLLOUT)  # whole trajectories
     begin_s = STEP_S
     if is_written_out(info, model) and config.run.device == "cpu":
         begin_s = NATIVE_STEP_S if config.learner.native_update else WRITTEN_OUT_STEP_S
-    if _is_plain(info, model):
+    if _is_plain(info, model) or _is_quick_memory(info, config):
         step_s = begin_s + 3 * rows * _num_weights(info, model) / PRODUCTS_PER_S
     else:
         step_s = begin_s + rows * (OTHER_S if config.run.device == "cpu" else OTHER_ACCELERATED_S)
@@ -172,13 +182,27 @@ def learning_s_per_frame(updates: Updates, info: EnvInfo, config: Config) -> flo
 
 def _is_plain(info: EnvInfo, model: ModelConfig) -> bool:
     """Whether the network is layers over vectors."""
+    return _reads_vectors(info, model) and not model.use_rnn
+
+
+def _is_quick_memory(info: EnvInfo, config: Config) -> bool:
+    """Whether it is recurrent layers over vectors that go through trajectories in C."""
+    model = config.model
+    is_native = config.learner.native_update and config.run.device == "cpu" and model.rnn_size <= WIDEST_MEMORY
+    return model.use_rnn and is_native and _reads_vectors(info, model)
+
+
+def _reads_vectors(info: EnvInfo, model: ModelConfig) -> bool:
     images = any(image_layout(leaf, model.encoder_conv_architecture) for leaf in info.observations.values())
-    return has_only_our_encoders(model) and not model.use_rnn and not images
+    return has_only_our_encoders(model) and not images
 
 
 def _num_weights(info: EnvInfo, model: ModelConfig) -> int:
-    """Weights of a network of plain layers, without its heads."""
+    """Weights of a network of plain and recurrent layers, without its heads."""
     inputs = sum(leaf.size for name, leaf in info.observations.items() if name != ACTION_MASK)
     sizes = [inputs, *model.encoder_mlp_layers]
-    towers = 1 if model.shares_weights else 2
-    return towers * sum(math.prod(pair) for pair in itertools.pairwise(sizes))
+    weights = sum(math.prod(pair) for pair in itertools.pairwise(sizes))
+    if model.use_rnn:
+        gates = (4 if model.rnn_type == "lstm" else 3) * model.rnn_size
+        weights += gates * (sizes[-1] + model.rnn_size + 2 * model.rnn_size * (model.rnn_num_layers - 1))
+    return weights if model.shares_weights else 2 * weights

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig, ModelConfig
+from sf.config.written_out import WIDEST_MEMORY
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.optimizer import FlatAdam
 from sf.machine.compiled import NoCompilerError
 from sf.nets.fast import native_recurrent
-from sf.nets.fast.native_recurrent import WIDEST, through_sequences
+from sf.nets.fast.native_recurrent import through_sequences
 from sf.nets.recurrent import Memory
 from sf.policy import ActorCritic
 from sf.spaces import EnvInfo, LeafSpec
@@ -56,7 +57,7 @@ def gradients(memory: Memory, x: Tensor, state: Tensor, resets: Tensor, *wanted:
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize(
     ("size", "layers", "num_steps", "num_sequences"),
-    [(5, 1, 1, 1), (32, 1, 9, 1), (33, 2, 6, 3), (64, 1, 4, 11), (WIDEST, 1, 3, 2), (16, 3, 20, 20)],
+    [(5, 1, 1, 1), (32, 1, 9, 1), (33, 2, 6, 3), (64, 1, 4, 11), (WIDEST_MEMORY, 1, 3, 2), (16, 3, 20, 20)],
 )
 def test_outputs_states_and_gradients_are_those_of_torch(
     kind: str, size: int, layers: int, num_steps: int, num_sequences: int
@@ -137,7 +138,7 @@ def test_a_policy_that_learns_and_its_copies_use_it() -> None:
     [
         ({"native_update": False}, {}),
         ({"torch_compile": True}, {}),
-        ({}, {"rnn_size": WIDEST + 1}),
+        ({}, {"rnn_size": WIDEST_MEMORY + 1}),
     ],
 )
 def test_torch_alone_where_it_is_asked_for_or_faster(learner: dict[str, Any], model: dict[str, Any]) -> None:

@@ -180,6 +180,45 @@ def test_numbers_of_runs_that_repeat_have_long_trajectories(
     check(found, info)
 
 
+MEMORY: dict[str, Any] = {"use_rnn": True}
+
+
+@pytest.mark.parametrize(
+    ("info", "model", "learner", "step", "name", "rollout"),
+    [
+        (GOALS, MEMORY, {}, None, "efficient", 128),
+        (env_info(), MEMORY, {}, CHEAP, "efficient", 128),
+        (env_info(), MEMORY, {}, SLOW, "efficient", 128),
+        (env_info(), MEMORY, {"updates": "fast"}, CHEAP, "fast", 32),
+        (env_info(), MEMORY, {"batch_size": 64}, None, "efficient", 32),
+        (env_info(), MEMORY, {"num_epochs": 4}, None, "efficient", 32),
+        (env_info(), MEMORY, {"native_update": False}, None, "fast", 32),
+        (env_info(), {**MEMORY, "rnn_size": 512}, {}, None, "fast", 32),
+        (PICTURES, MEMORY, {}, None, "fast", 32),
+    ],
+)
+def test_a_memory_in_c_learns_much_from_long_trajectories(
+    info: EnvInfo, model: dict[str, Any], learner: dict[str, Any], step: StepTime | None, name: str, rollout: int
+) -> None:
+    given = config(learner, model=ModelConfig(**model))
+    found = resolve(given, info, 2, step)
+    assert (found.learner.updates, found.rollout.rollout) == (name, rollout)
+    check(found, info)
+
+
+def test_a_larger_memory_takes_longer() -> None:
+    sizes: list[dict[str, Any]] = [
+        {"rnn_size": 64}, {"rnn_size": 128}, {"rnn_size": 128, "rnn_type": "lstm"},
+        {"rnn_size": 128, "rnn_num_layers": 2}, {"rnn_size": 128, "rnn_num_layers": 2, "rnn_type": "lstm"},
+    ]  # fmt: skip
+    times = [
+        learning_s_per_frame(UPDATES["balanced"], env_info(), config(model=ModelConfig(**MEMORY, **size)))
+        for size in sizes
+    ]
+    assert times == sorted(times)
+    assert times[0] < times[1]
+
+
 def test_algorithms_with_critics_of_their_own_have_one_network() -> None:
     assert resolve(config(replay=ReplayConfig(replay="uniform")), GOALS, 2).model.shares_weights
 

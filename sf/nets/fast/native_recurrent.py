@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sf.config.written_out import WIDEST_MEMORY
 from sf.machine.compiled import NoCompilerError, library
 from sf.nets.actor_critic import ActorCritic
 
 log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("recurrent.c")
-WIDEST = 256
-"""Layers that are wider take torch, whose products use several threads."""
 GRU, LSTM = range(2)
 KEPT = {GRU: 4, LSTM: 5}
 """Numbers for each unit and step that the way back reads."""
@@ -100,7 +99,7 @@ def through_sequences(cell: nn.Module, x: Tensor, state: Tensor, resets: Tensor)
 def remember_in_c(policy: ActorCritic) -> None:
     """Has the recurrent layers of a policy go through sequences in C, where they can; else it is told once."""
     memories = [memory for memory in (policy.memory, policy.value_memory) if memory is not None]
-    if not memories or policy.flat.device.type != "cpu" or policy.config.rnn_size > WIDEST:
+    if not memories or policy.flat.device.type != "cpu" or policy.config.rnn_size > WIDEST_MEMORY:
         return
     try:
         functions()
