@@ -62,6 +62,10 @@ class Calls:
             f"The present call has taken {self._watch.age_s(now_s):.0f} s{most}."
         )
 
+    def doing(self) -> str:
+        """The present call, or the last one of a process that has ended."""
+        return self._doing(*phase_of(self._watch.word[0]))
+
     def _doing(self, phase: Phase, index: int) -> str:
         step = 0 if self._steps is None else int(self._steps[0])
         if phase is Phase.STEP and step:

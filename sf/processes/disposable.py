@@ -103,7 +103,8 @@ class DisposableChild:
             raise EnvError(f"{self._name} failed: its process closed the pipe to this one and went on.")
         if child.exit_code == NOT_GUARDED:
             raise UsageError(NOT_GUARDED_TEXT)
-        raise EnvError(f"{self._name} failed: its process {how_it_ended(child.exit_code)}.")
+        where = f" during {calls.doing()}" if calls else ""
+        raise EnvError(f"{self._name} failed: its process {how_it_ended(child.exit_code)}{where}.")
 
     def _wait(self, timeout_s: float, calls: Calls | None) -> None:
         """Until it is readable.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -55,6 +56,21 @@ def test_a_call_that_hangs_is_noted_and_refused_with_its_stack(
     assert re.search(rf"Looking at Hangs: {call}, \d+ s so far\. {taken}", printed.out)
     assert "hangs. Its stacks follow." in printed.out
     assert "in hang_in" in printed.err
+
+
+class Exits(Hanging):
+    """Ends its process at a call instead."""
+
+    def hang_in(self, call: str) -> None:
+        if call == self.where:
+            os._exit(3)
+
+
+@pytest.mark.parametrize(("where", "call"), [("reset", r"reset\(\)"), ("step", "step 1 of 8")])
+def test_the_call_that_ends_the_process_is_told(where: str, call: str) -> None:
+    source = EnvSource("Exits", {"where": where, "terminated": True}, Exits)
+    with pytest.raises(EnvError, match=rf"^A first look at Exits failed: .* exited with code 3 during {call}\.$"):
+        look_in_child(make_config("Exits", num_envs_per_worker=1), source)
 
 
 def test_limits_are_those_of_one_call() -> None:
