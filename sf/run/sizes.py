@@ -28,7 +28,14 @@ from sf.run.groups import (
     with_one_simulator,
 )
 from sf.run.tensors import with_tensors
-from sf.run.updates import LONG_ROLLOUT, choose_updates, epochs_for, profits_from_long_trajectories, with_updates
+from sf.run.updates import (
+    LEAST_TRAJECTORIES,
+    LONG_ROLLOUT,
+    choose_updates,
+    epochs_for,
+    profits_from_long_trajectories,
+    with_updates,
+)
 from sf.spaces import EnvInfo
 
 
@@ -115,9 +122,10 @@ def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
 def _number_of_minibatches(config: Config, samples: Fraction) -> int:
     """The most that are equal and large enough; those of a recurrent policy are whole trajectories of a learner."""
     trajectories = samples / config.rollout.steps / config.learner.num_learners
-    whole = trajectories if config.model.use_rnn else samples
-    recipe = config.learner.recipe
+    whole, recipe = trajectories if config.model.use_rnn else samples, config.learner.recipe
     most = min(recipe.most_minibatches, int(samples / recipe.minibatch))
+    if config.model.use_rnn:
+        most = min(most, int(trajectories / LEAST_TRAJECTORIES))
     return next((number for number in range(most, 1, -1) if (whole / number).denominator == 1), 1)
 
 

@@ -31,6 +31,8 @@ OTHER_S, OTHER_ACCELERATED_S = 1e-4, 1e-5
 a guess. With the second, Pong takes 25.5 and 124 us per frame for `fast` and `balanced`; an H200 took 24 and 129."""
 LONG_ROLLOUT = 128
 """Steps of a trajectory where few long ones learn more from a frame than many short ones."""
+LEAST_TRAJECTORIES = 2
+"""In a minibatch of a recurrent policy: the steps of one are too much alike."""
 MANY_COPIES = 256
 """Copies of a simulator in tensors whose step takes hardly longer than that of fewer."""
 
@@ -96,13 +98,21 @@ def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
     learner = replace(config.learner, updates=choice.name)
     bonus = learner.entropy_coeff if info.action.choices else learner.exploration_loss_coeff or 0.0
     schedule = learner.lr_schedule or ("kl_adaptive_batch" if _may_adapt_rate(config) else "constant")
-    rate = learner.initial_rate
+    rate = _first_rate(replace(config, learner=learner), info)
     learner = replace(learner, learning_rate=rate, lr_schedule=schedule, exploration_loss_coeff=bonus)
     learner = replace(learner, lr_schedule_kl_threshold=learner.kl_threshold, lr_adaptive_max=learner.largest_rate)
     model = config.model
     if model.actor_critic_share_weights is None:
         model = replace(model, actor_critic_share_weights=not _has_two_networks(config, info))
     return replace(config, learner=learner, model=model)
+
+
+def _first_rate(config: Config, info: EnvInfo) -> float:
+    """The learning rate of the first batches. That of the recipe grows with the root of the minibatch."""
+    learner, times = config.learner, 1.0
+    if learner.learning_rate is None and config.model.use_rnn and profits_from_long_trajectories(config, info):
+        times = math.sqrt(LEAST_TRAJECTORIES * LONG_ROLLOUT / learner.recipe.minibatch)
+    return learner.initial_rate * times
 
 
 def _may_adapt_rate(config: Config) -> bool:
@@ -168,12 +178,10 @@ def epochs_for(learner: LearnerConfig) -> int:
 def learning_s_per_frame(updates: Updates, info: EnvInfo, config: Config) -> float:
     """Seconds that a learner takes for its share of optimizer steps; an estimate from the size of the network."""
     model, rows = config.model, updates.minibatch
-    if model.use_rnn:
-        rows = max(rows, LONG_ROLLOUT)  # whole trajectories
     begin_s = STEP_S
     if is_written_out(info, model) and config.run.device == "cpu":
         begin_s = NATIVE_STEP_S if config.learner.native_update else WRITTEN_OUT_STEP_S
-    if _is_plain(info, model) or _is_quick_memory(info, config):
+    if _is_plain(info, model):
         step_s = begin_s + 3 * rows * _num_weights(info, model) / PRODUCTS_PER_S
     else:
         step_s = begin_s + rows * (OTHER_S if config.run.device == "cpu" else OTHER_ACCELERATED_S)
@@ -198,11 +206,8 @@ def _reads_vectors(info: EnvInfo, model: ModelConfig) -> bool:
 
 
 def _num_weights(info: EnvInfo, model: ModelConfig) -> int:
-    """Weights of a network of plain and recurrent layers, without its heads."""
+    """Weights of a network of plain layers, without its heads."""
     inputs = sum(leaf.size for name, leaf in info.observations.items() if name != ACTION_MASK)
     sizes = [inputs, *model.encoder_mlp_layers]
-    weights = sum(math.prod(pair) for pair in itertools.pairwise(sizes))
-    if model.use_rnn:
-        gates = (4 if model.rnn_type == "lstm" else 3) * model.rnn_size
-        weights += gates * (sizes[-1] + model.rnn_size + 2 * model.rnn_size * (model.rnn_num_layers - 1))
-    return weights if model.shares_weights else 2 * weights
+    towers = 1 if model.shares_weights else 2
+    return towers * sum(math.prod(pair) for pair in itertools.pairwise(sizes))
