@@ -198,7 +198,7 @@ MEMORY: dict[str, Any] = {"use_rnn": True}
     ],
 )
 def test_a_memory_in_c_learns_much_from_long_trajectories(
-    info: EnvInfo, model: dict[str, Any], learner: dict[str, Any], step: StepTime | None, name: str, rollout: int
+    info: EnvInfo, model: dict[str, Any], learner: dict[str, Any], step: StepTime | None, name: Any, rollout: int
 ) -> None:
     given = config(learner, model=ModelConfig(**model))
     found = resolve(given, info, 2, step)
