@@ -88,7 +88,7 @@ def train(
         policy_mapping: a function of agent, episode and random numbers that returns the number of a policy, or what
             ``--policy_mapping`` says.
         flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`,
-            `algorithm_kwargs` and `encoder_kwargs`.
+            `algorithm_kwargs` and `encoder_kwargs`, and a class for `encoder`.
 
     Raises:
         UsageError: a flag or a callback is unknown or refused, or this is no place to train from.
@@ -98,13 +98,15 @@ def train(
     from sf.cli.train import parse_config
     from sf.config import check
     from sf.config.as_flags import as_flags
-    from sf.plugins import name_of_algorithm
+    from sf.plugins import name_of_algorithm, name_of_encoder
     from sf.processes.signals import STOP_SIGNALS
     from sf.run.callbacks import Callbacks
     from sf.run.supervisor import train as run
 
     expect_env_id(env)
     flags["algorithm"] = name_of_algorithm(algorithm)
+    if "encoder" in flags:
+        flags["encoder"] = name_of_encoder(flags["encoder"])
     if policy_mapping is not None:
         flags["policy_mapping"] = name_of_function(policy_mapping, "policy_mapping")
     callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)

@@ -166,8 +166,11 @@ def _value_problems(name: str, hint: Any, values: Sequence[str]) -> Iterator[str
     elif len(values) > 1:
         yield f"--{name} takes one value, found {len(values)}: {' '.join(values)}. Put quotes around text with spaces."
     for value in values:
-        if not any(_converts(strip(member)[0], value) for member in alternatives(plain)):
-            yield f"--{name}={value} must be {in_words(plain)}."
+        if any(_converts(strip(member)[0], value) for member in alternatives(plain)):
+            continue
+        words = value.strip("[()]").replace(",", " ").split() if lists else []
+        several = f" Write --{name} {' '.join(words)}." if len(words) > 1 else ""
+        yield f"--{name}={value} must be {in_words(plain)}.{several}"
 
 
 def _converts(plain: Any, text: str) -> bool:

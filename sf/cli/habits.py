@@ -30,6 +30,8 @@ OURS: Mapping[str, str] = {
     "n_epochs": "num_epochs", "ent_coef": "exploration_loss_coeff", "vf_coef": "value_loss_coeff",
     "clip_range": "ppo_clip_ratio", "clip_range_vf": "ppo_clip_value", "normalize_advantage": "normalize_advantages",
     "use_sde": "", "eval_freq": "eval_every_steps", "n_eval_episodes": "eval_episodes", "save_freq": "save_every_sec",
+    "policy": "encoder", "policy_kwargs": "encoder_mlp_layers", "lstm_hidden_size": "rnn_size",
+    "n_lstm_layers": "rnn_num_layers", "optimizer": "",
     "log_folder": "train_dir", "tensorboard_log": "train_dir", "track": "with_wandb",
     # CleanRL
     "env_id": "env", "num_envs": "num_envs_per_worker", "num_steps": "rollout", "update_epochs": "num_epochs",
@@ -56,7 +58,8 @@ OURS: Mapping[str, str] = {
     # learning from a buffer
     "buffer_size": "replay_size", "gradient_steps": "replay_ratio", "train_freq": "replay_ratio",
     "train_frequency": "replay_ratio", "utd_ratio": "replay_ratio", "q_lr": "learning_rate",
-    "policy_lr": "learning_rate", "batch": "batch_size",
+    "policy_lr": "learning_rate", "batch": "batch_size", "recurrent": "use_rnn", "lstm": "use_rnn",
+    "use_lstm": "use_rnn", "lstm_cell_size": "rnn_size", "rnn_hidden_size": "rnn_size",
 }  # fmt: skip
 """Flags of other libraries to ours; empty where we have none."""
 

@@ -71,10 +71,14 @@ def _of_off_policy(config: Config) -> list[str]:
     is_ours = ALGORITHMS.is_ours(ALGORITHMS.short(name))  # one of the user's is asked by the trial
     has_no_memory = is_ours and not draws_trajectories(name)
     unfit = {
+        "use_rnn=False": (
+            not model.use_rnn and draws_trajectories(name),
+            "it is for policies with a memory; --algorithm=dqn does without",
+        ),
         "use_rnn=True": (
             model.use_rnn and has_no_memory,
-            "it draws single transitions, and recurrent layers need what came before them; --algorithm=drqn draws "
-            "trajectories",
+            "it draws single transitions, and recurrent layers need what came before them. For choices "
+            "--algorithm=drqn draws trajectories, and --algorithm=ppo has a memory for all actions",
         ),
         f"num_epochs={passes}": (passes != 1, "it passes over no batch; --replay_ratio says how many steps there are"),
         "normalize_returns=True": (model.normalize_returns, "its targets are in units of the reward"),

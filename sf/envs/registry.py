@@ -229,9 +229,10 @@ def _import(env_id: str, module: str) -> None:
                 raise EnvError(f"{module} imports gym, which is not installed. {OLD_GYM_ID}") from error
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise  # the module is there and misses another one
+            hint = f" Modules are named without .py, like {module[:-3]}." if module.endswith(".py") else ""
             raise EnvError(
                 f"env={env_id} names the module {module}, which cannot be found. Check its name, and that it is in the "
-                "working directory, in PYTHONPATH or in an installed package."
+                f"working directory, in PYTHONPATH or in an installed package.{hint}"
             ) from error
 
 

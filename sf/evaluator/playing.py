@@ -16,7 +16,7 @@ from sf.envs.generators import GlobalGenerators
 from sf.envs.stepping import EnvBatch, Host
 from sf.envs.teams import seating
 from sf.envs.vector_stepping import VectorBatch
-from sf.envs.vectorization import UnknownMode, choose_vectorization
+from sf.envs.vectorization import OtherSpaces, UnknownMode, choose_vectorization
 from sf.errors import EnvCrashed
 from sf.evaluator.tally import Episodes, Tally
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
@@ -106,6 +106,8 @@ class Play:
         self._envs: EnvBatch
         try:
             self._envs = (VectorBatch if as_one else make_env_batch)(*arguments)
+        except OtherSpaces:  # single ones say what the policy needs, or are like it
+            self._envs = make_env_batch(*arguments)
         except UnknownMode:
             Console().line(
                 f"Single environments play, because the metadata of the vectorized {info.env_id} do not say which step "

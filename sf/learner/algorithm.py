@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm_state import load_parts, state_of_parts
 from sf.learner.batch import Batch
@@ -37,7 +38,13 @@ class Losses:
     """Scalars that TensorBoard shows below ``train/``, each under its name, such as ``policy_loss``."""
 
     def plus(self, **terms: Tensor) -> Losses:
-        """These losses and further terms, each of which is added to the total as it is."""
+        """These losses and further terms, each of which is added to the total as it is.
+
+        Raises:
+            ConfigError: there is a term of such a name.
+        """
+        if taken := sorted(terms.keys() & self.terms.keys()):
+            raise ConfigError([f"The loss has a term {taken[0]!r} already. Give the further one another name."])
         return Losses(sum(terms.values(), self.total), {**self.terms, **terms})
 
     def scalars(self) -> dict[str, Tensor]:

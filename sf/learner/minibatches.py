@@ -254,7 +254,7 @@ def log_skipped(selection: Selection, labels: Tensor, config: LearnerConfig, ver
     if void_before and selection.num_own == selection.num_left_out:
         return  # as it should be for a while after a takeover
     if selection.num_own == selection.num_left_out:
-        why = "other policies chose all of them"
+        why = "other policies chose all of them, or they led to numbers that are not finite (--on_nonfinite=drop)"
         if selection.num_left_out:
             why = f"all of them are too old for bound_policy_lag={config.bound_policy_lag}"
         log.warning("Skipped a dataset of %d transitions: %s.", selection.num_total, why)

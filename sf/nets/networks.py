@@ -209,4 +209,43 @@ def make_encoder(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> 
         raise ConfigError(
             [f"encoder={name} turned 2 observations into {found}, expected features torch.float32[2, n]."]
         )
+    _expect_function_of_a_row(module, name, shapes)
     return module, features.shape[1]
+
+
+@torch.no_grad()
+def _expect_function_of_a_row(module: nn.Module, name: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Features of a row must be the same in training, where other rows are beside it, and after other calls.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        rows = {key: torch.rand(3, *shape) for key, shape in shapes.items()}
+
+        def features(seed: int, start: int = 0) -> Tensor:
+            torch.manual_seed(seed)
+            with blamed_on(f"encoder={name}", "forward"):
+                found: Tensor = module({key: leaf[start:] for key, leaf in rows.items()})
+            return found
+
+        first, again = features(1), features(1)
+        is_random = not _are_alike(first, features(2))  # as in noisy networks
+        alone = features(1, start=2)
+    if not _are_alike(first, again):
+        why = "the same observations got other features in a second call, so it keeps something from call to call"
+    elif not is_random and not _are_alike(first[2:], alone):
+        why = "an observation got other features with others beside it than alone"
+    else:
+        return
+    raise ConfigError(
+        [
+            f"encoder={name}: {why}. Training calls it with other rows than acting, so it must compute each row from "
+            "that row alone. For a memory use --use_rnn=True; for statistics of rows take LayerNorm."
+        ]
+    )
+
+
+def _are_alike(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-4 * max(1.0, float(one.abs().max())), equal_nan=True)

@@ -118,10 +118,11 @@ class Plugins:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise  # the module is there and misses another one
+            hint = f" Modules are named without .py, like {module[:-3]}." if module.endswith(".py") else ""
             raise ConfigError(
                 [
                     f"{self.kind}={name} names the module {module}, which cannot be found. Check its name, and that it "
-                    "is in the working directory, in PYTHONPATH or in an installed package."
+                    f"is in the working directory, in PYTHONPATH or in an installed package.{hint}"
                 ]
             ) from error
         if not hasattr(found, attribute):
@@ -185,23 +186,36 @@ def name_of_algorithm(algorithm: Callable[..., Any] | str) -> str:
     Raises:
         UsageError: it is neither.
     """
-    if isinstance(algorithm, str):
-        return algorithm
-    made: object = algorithm
+    return _name_of(ALGORITHMS, algorithm, "a subclass of sf.Algorithm, a functools.partial of one, or a name")
+
+
+def name_of_encoder(encoder: Callable[..., Any] | str) -> str:
+    """The same for what makes an encoder, see `register_model`.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    return _name_of(ENCODERS, encoder, "a torch module's class or a function that makes one, or a name")
+
+
+def _name_of(plugins: Plugins, given: Callable[..., Any] | str, expected: str) -> str:
+    if isinstance(given, str):
+        return given
+    made: object = given
     arguments = ""
     if isinstance(made, functools.partial):
-        given = [*map(_shown, made.args), *(f"{name}={_shown(value)}" for name, value in made.keywords.items())]
-        made, arguments = made.func, f"({', '.join(given)})"
+        shown = [*map(_shown, made.args), *(f"{name}={_shown(value)}" for name, value in made.keywords.items())]
+        made, arguments = made.func, f"({', '.join(shown)})"
     if not (isinstance(made, type) or inspect.isroutine(made)):
         raise UsageError(
-            f"algorithm is {algorithm!r} ({type(algorithm).__name__}), expected a subclass of sf.Algorithm, a "
-            "functools.partial of one, or a name. Give the class and not an object of it."
+            f"{plugins.kind} is {given!r} ({type(given).__name__}), expected {expected}. Give the class and not an "
+            "object of it."
         )
     module = made.__module__
     if module == "__main__":
         module = Path(getattr(sys.modules["__main__"], "__file__", None) or "main").stem
     name = f"{module}:{made.__qualname__}{arguments}"
-    ALGORITHMS.register(name, algorithm)
+    plugins.register(name, given)
     return name
 
 

@@ -15,6 +15,8 @@ from sf.shared.slot_fields import NO_POLICY
 from sf.shared.slots import Slots
 
 LARGEST_SQUARE = LARGEST**2
+MOST_SPOILED = 1000
+"""Steps in a row without a reward that is finite, after which more of them lead to nothing."""
 
 
 class FiniteCheck:
@@ -36,6 +38,8 @@ class FiniteCheck:
         self.agents_per_env = slots.topology.agents_per_env
         self.float_observations = [(key, x) for key, x in slots.observations.items() if x.dtype.kind == "f"]
         self.console = Console()
+        self._spoiled_steps = 0
+        """In a row, in which no reward was finite."""
 
     def check_rewards(self, slot: int, t: int, received: Array) -> None:
         """Before anything is clipped, which would make an infinity look like a reward.
@@ -45,9 +49,17 @@ class FiniteCheck:
             received: [rows] float64, the same as the environments gave them; dropped ones become 0.
         """
         rewards = self.slots.rewards[slot, t]
-        if not _sum_of_squares(rewards) < LARGEST_SQUARE:
-            bad = self._drop_or_refuse("reward", slot, t + 1, rewards)
-            rewards[bad] = received[bad] = 0
+        if _sum_of_squares(rewards) < LARGEST_SQUARE:
+            self._spoiled_steps = 0
+            return
+        bad = self._drop_or_refuse("reward", slot, t + 1, rewards)
+        self._spoiled_steps = self._spoiled_steps + 1 if len(bad) == len(rewards) else 0
+        if self._spoiled_steps == MOST_SPOILED:
+            raise EnvError(
+                f"{self._complaint('reward', rewards, bad[0])} So were all rewards of this group for {MOST_SPOILED:,} "
+                "steps, and nothing is left to learn from. Correct the environment."
+            )
+        rewards[bad] = received[bad] = 0
 
     def check_observations(self, slot: int, t: int) -> None:
         for key, array in self.float_observations:

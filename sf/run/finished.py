@@ -17,17 +17,20 @@ CONFIG, SUMMARY = "config.json", "summary.json"
 def note_on_finished(config: Config) -> str | None:
     """A sentence where an earlier run has ended well with all the frames that this one is to have, else None.
 
-    What cannot be told without torch is left to the run itself: another environment, a damaged checkpoint, or a run
-    that was killed after its last frame and has no summary.
+    What cannot be told without torch is left to the run itself: another environment, algorithm or encoder, a damaged
+    checkpoint, or a run that was killed after its last frame and has no summary.
     """
     run = config.run
     if run.restart_behavior != "resume" or run.train_for_env_steps is None:
         return None
     directory = run.experiment_dir.absolute()
-    earlier = json_object(directory / CONFIG).get("run")
-    is_same = isinstance(earlier, dict) and earlier.get("env") == run.env
-    if not is_same:
-        return None
+    earlier = json_object(directory / CONFIG)
+    now = {("run", "env"): run.env, ("learner", "algorithm"): config.learner.algorithm}
+    now["model", "encoder"] = config.model.encoder
+    for (role, flag), value in now.items():
+        part = earlier.get(role)
+        if not isinstance(part, dict) or part.get(flag) != value:
+            return None
     folders = [f"checkpoint_p{policy_id}" for policy_id in range(run.num_policies)]
     return nothing_left(directory, folders, run.train_for_env_steps)
 

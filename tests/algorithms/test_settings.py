@@ -93,6 +93,8 @@ def test_a_setting_out_of_its_range(algorithm: Callable[..., Any], settings: dic
         (config("td3"), ENDLESS, "algorithm=td3 needs actions with finite bounds"),
         (config("ppg", bound_policy_lag="2b"), CHOICES, "bound_policy_lag=2b with algorithm=ppg"),
         (config("ppg", target_policy_lag=8.0), CHOICES, "target_policy_lag=8.0 with algorithm=ppg"),
+        (config("drqn", use_rnn=False), CHOICES, "use_rnn=False with algorithm=drqn.*algorithm=dqn does without"),
+        (config("sac", use_rnn=True), NUMBERS, "use_rnn=True with algorithm=sac.*algorithm=ppo has a memory"),
         (config("dqn", {}), CHOICES, "algorithm=dqn, whose random actions become fewer.*train_for_env_steps"),
         (config("pqn", {}), CHOICES, "algorithm=pqn, whose random actions become fewer"),
         (config("sac", {"train_for_env_steps": 2000}), NUMBERS, "learning_starts=2000 with 2,000 steps"),

@@ -104,6 +104,10 @@ class TestRefused:
             ("--env=x --device=tpu", "--device=tpu must be cpu or gpu."),
             ("--env=x --encoder_mlp_layers 64 b", "--encoder_mlp_layers=b must be an integer."),
             ("--env=x --stop_at_reward=best", "--stop_at_reward=best must be a number or None."),
+            (
+                "--env=x --encoder_mlp_layers=[64,32]",
+                "--encoder_mlp_layers=[64,32] must be an integer. Write --encoder_mlp_layers 64 32.",
+            ),
         ],
     )
     def test_fault_g1_bad_line_has_its_sentence(self, line: str, message: str) -> None:

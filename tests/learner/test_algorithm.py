@@ -348,3 +348,10 @@ def test_a_wrong_algorithm_ends_a_run_before_it_begins(serial_mode: bool, tmp_pa
     assert finished.code == ExitCode.USAGE, finished.err
     assert "prepare must return the Transitions of all T·B steps" in finished.err
     assert "Traceback" not in finished.err
+
+
+def test_a_term_of_a_loss_does_not_take_the_place_of_another_one() -> None:
+    losses = Losses(torch.tensor(1.0), {"policy_loss": torch.tensor(1.0)})
+    assert losses.plus(bonus=torch.tensor(2.0)).total == 3.0
+    with pytest.raises(ConfigError, match="has a term 'policy_loss' already"):
+        losses.plus(policy_loss=torch.tensor(2.0))

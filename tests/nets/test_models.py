@@ -20,7 +20,7 @@ from sf.config import ModelConfig
 from sf.config.written_out import missing_layers
 from sf.errors import ConfigError
 from sf.learner.update import Update
-from sf.nets.networks import Encoder, make_mlp
+from sf.nets.networks import Encoder, make_encoder, make_mlp
 from sf.plugins import ENCODERS, plugins_to_send, register_model
 from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
@@ -95,6 +95,31 @@ class Pair(Flat):
 
     def forward(self, observations: dict[str, Tensor]) -> Any:
         return observations["speed"], None
+
+
+class Remembering(Flat):
+    """Its features depend on those of the call before."""
+
+    last: Any = 0.0
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        self.last = observations["speed"] + 0.5 * self.last if torch.is_tensor(self.last) else observations["speed"]
+        self.last = self.last[: len(observations["speed"])].mean(0, keepdim=True)
+        return observations["speed"] + self.last
+
+
+class Mixing(Flat):
+    """The features of a row depend on the rows beside it."""
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        return observations["speed"] - observations["speed"].mean(0, keepdim=True)
+
+
+class Noisy(Flat):
+    """Draws numbers, as noisy networks do."""
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        return observations["speed"] + torch.randn_like(observations["speed"])
 
 
 class OneLayer(nn.Module):
@@ -229,11 +254,22 @@ def test_encoder_that_does_not_work_is_refused_before_anything_is_made(tmp_path:
             r"holds weight \(torch\.float64\), bias \(torch\.float64\), expected float32 only",
         ),
         ("tests.nets.test_models:Pair", r"turned 2 observations into tuple, expected features"),
+        ("tests.nets.test_models:Remembering", r"other features in a second call, .*For a memory use --use_rnn=True"),
+        ("tests.nets.test_models:Mixing", r"other features with others beside it than alone"),
     ],
 )
 def test_unknown_or_unfit_encoder_is_refused(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ActorCritic(INFO, ModelConfig(encoder=name))
+
+
+def test_the_trial_of_an_encoder_takes_no_random_numbers_from_the_run() -> None:
+    torch.manual_seed(3)
+    make_encoder({"speed": (3,)}, ModelConfig(encoder="tests.nets.test_models:Noisy"))
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    torch.randn(2, 3)  # of the features whose shape is looked at
+    assert drawn == torch.rand(1)
 
 
 def test_faulty_encoder_is_no_fault_of_ours(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from sf.envs import register_env
 from sf.errors import EnvError
+from sf.rollout import finite
 from sf.shared.slots import SlotState
 from tests.environments.fault import Unpicklable
 from tests.helpers.lab import make_lab
@@ -76,6 +77,16 @@ def test_environment_that_breaks_its_contract_is_named(tmp_path: Path, fault: st
     with pytest.raises(EnvError, match=f"(?s){message}"):
         play(lab, 10)
     assert not (lab.slots.state(0) is SlotState.FULL and np.isnan(lab.slots.rewards[0]).any())
+
+
+def test_fault_b4_rewards_that_are_never_finite_end_the_run_also_where_they_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finite, "MOST_SPOILED", 30)
+    kwargs = '{"fault": "nan reward"}'
+    lab = make_lab(tmp_path, "test/Misbehaving", env_kwargs=kwargs, num_envs_per_worker=2, on_nonfinite="drop")
+    with pytest.raises(EnvError, match=r"non-finite reward: nan\. So were all rewards of this group for 30 steps"):
+        play(lab, 100)
 
 
 @pytest.mark.parametrize("vectorization", ["none", "native"])

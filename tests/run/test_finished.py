@@ -46,6 +46,8 @@ def test_another_start_is_no_business_of_it(trained: Path, tmp_path: Path) -> No
     config = config_in(trained)
     assert note_on_finished(replace(config, run=replace(config.run, train_for_env_steps=None))) is None
     assert note_on_finished(replace(config, run=replace(config.run, num_policies=2))) is None
+    assert note_on_finished(replace(config, learner=replace(config.learner, algorithm="appo"))) is None
+    assert note_on_finished(replace(config, model=replace(config.model, encoder="module:Mine"))) is None
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from sf.config import LearnerConfig
 from sf.errors import ExitCode, UsageError
 from sf.learner.ppo import PPO
-from sf.plugins import ALGORITHMS, name_of_algorithm
+from sf.nets.networks import Encoder
+from sf.plugins import ALGORITHMS, ENCODERS, name_of_algorithm, name_of_encoder
 from tests.helpers.commands import ROOT, TIMEOUT_S
 
 SCRIPT = """
@@ -70,6 +72,15 @@ def test_a_partial_class_has_its_arguments_in_its_name(monkeypatch: pytest.Monke
     arguments: Any = {"key": [1]}
     named = name_of_algorithm(functools.partial(PPO, *(LearnerConfig(), len), **arguments))  # type: ignore[call-arg]
     assert named == "sf.learner.ppo:PPO(LearnerConfig, len, key=list)", "the same in every process"
+
+
+def test_an_encoder_is_named_after_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ENCODERS, "registered", {})
+    assert name_of_encoder("auto") == "auto"
+    assert name_of_encoder(Encoder) == "sf.nets.networks:Encoder"
+    assert ENCODERS.find("sf.nets.networks:Encoder") is Encoder
+    with pytest.raises(UsageError, match=r"encoder is .*, expected a torch module's class or a function"):
+        name_of_encoder(nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("wrong", [PPO(LearnerConfig()), None, 3])
