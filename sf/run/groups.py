@@ -31,9 +31,12 @@ LEAST_GROUP_S = 1e-4
 """A group that takes less time for a step costs more to serve than to step; then fewer, larger ones are better."""
 
 
-def _num_envs(config: Config, info: EnvInfo) -> int:
-    """Environments over all workers, where the user leaves that open."""
-    if profits_from_long_trajectories(config, info):
+def _num_envs(config: Config, info: EnvInfo, step: StepTime | None) -> int:
+    """Environments over all workers, where the user leaves that open: fewer of those with long trajectories.
+
+    So a batch keeps its size. Environments that mostly wait are many at once all the same.
+    """
+    if step is None or not step.waits or profits_from_long_trajectories(config, info):
         return min(DEFAULT_NUM_ENVS, max(1, DEFAULT_NUM_ENVS * DEFAULT_ROLLOUT // config.rollout.steps))
     return DEFAULT_NUM_ENVS
 
@@ -42,7 +45,9 @@ def sized(config: Config, info: EnvInfo, cores: int, step: StepTime | None, leas
     """With workers, environments and groups; `least` workers if the environments suffice for them."""
     splits = config.groups_per_worker
     least, most = (1, 1) if config.run.serial_mode else (least, max(least, _most_workers(splits, cores, step)))
-    rollout = _fill_workers(config.rollout, _num_envs(config, info), splits, least, most, config.learner.num_learners)
+    rollout = _fill_workers(
+        config.rollout, _num_envs(config, info, step), splits, least, most, config.learner.num_learners
+    )
     if step is not None and config.rollout.num_envs_per_worker is None:
         rollout = _in_time(rollout, step, may_have_one=config.rollout.worker_num_splits is None)
     return replace(config, rollout=rollout)

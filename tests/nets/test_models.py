@@ -105,7 +105,8 @@ class Remembering(Flat):
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         self.last = observations["speed"] + 0.5 * self.last if torch.is_tensor(self.last) else observations["speed"]
         self.last = self.last[: len(observations["speed"])].mean(0, keepdim=True)
-        return observations["speed"] + self.last
+        found: Tensor = observations["speed"] + self.last
+        return found
 
 
 class Mixing(Flat):
