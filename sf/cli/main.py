@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,17 @@ COMMANDS = {
     "completion": ("sf.cli.completion", "completion for bash and zsh"),
 }
 
+OURS = {
+    "list": "ls",
+    "runs": "ls",
+    "evaluate": "eval",
+    "play": "enjoy",
+    "watch": "enjoy",
+    "plot": "report",
+    "tune": "sweep",
+}
+"""Commands of other programs to ours."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
@@ -41,7 +53,8 @@ def _tell(words: Sequence[str]) -> int:
     lines = [f"  sf {name:<11}{what}" for name, (_, what) in COMMANDS.items()]
     usage = "\n".join(["usage: sf COMMAND [--flag=value ...]", "", *lines, "", "Flags: sf COMMAND --help"])
     if words and words[0] not in ("-h", "--help"):
-        raise UsageError(f"There is no command {words[0]!r}.\n{usage}")
+        near = OURS.get(words[0]) or next(iter(difflib.get_close_matches(words[0], COMMANDS, 1)), "")
+        raise UsageError(f"There is no command {words[0]!r}.{near and f' Did you mean sf {near}?'}\n{usage}")
     print(usage)
     return ExitCode.FINISHED
 

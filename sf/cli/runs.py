@@ -64,7 +64,10 @@ def _list(arguments: Sequence[str]) -> int:
     there = runs_in(directory)
     names = [run.name for run in there]
     if unknown := [name for name in config.experiment if name not in names]:
-        raise ExperimentError(f"There is no run {unknown[0]!r} in {directory.absolute()}. {hint_at(unknown[0], names)}")
+        hint = hint_at(unknown[0], names)
+        if (directory / unknown[0]).is_dir() and runs_in(directory / unknown[0]):  # those of a sweep
+            hint = f"The directory of this name holds runs itself: sf ls --train_dir={directory / unknown[0]}"
+        raise ExperimentError(f"There is no run {unknown[0]!r} in {directory.absolute()}. {hint}")
     chosen = [run for run in there if _is_chosen(config, run)]
     chosen.sort(key=lambda run: _place(config.sort, run))
     print(table(chosen, time.time()) if chosen else f"No run in {directory.absolute()} is one of these.")

@@ -17,6 +17,7 @@ from sf.cli.enjoy import EnjoyConfig
 from sf.cli.evaluate import EvaluationConfig
 from sf.cli.habits import OURS, SETTINGS, foreign
 from sf.cli.main import COMMANDS, main
+from sf.cli.main import OURS as OURS_OF_COMMANDS
 from sf.config import Config
 from sf.errors import UsageError
 
@@ -254,7 +255,10 @@ def test_one_command_has_all_others(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     assert all(f"sf {name}" in told for name in COMMANDS)
     assert main(["trian"]) == 2
-    assert "There is no command 'trian'" in capsys.readouterr().err
+    assert "There is no command 'trian'. Did you mean sf train?" in capsys.readouterr().err
+    assert main(["list"]) == 2
+    assert "Did you mean sf ls?" in capsys.readouterr().err
+    assert set(OURS_OF_COMMANDS.values()) <= set(COMMANDS)
     assert main(["--version"]) == 0
     version = capsys.readouterr().out
     for name in COMMANDS:

@@ -172,6 +172,11 @@ def test_nothing_is_removed_by_mistake(
     assert len(runs_in(train_dir)) == 5
 
 
+def test_a_directory_of_runs_is_no_run(train_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"--train_dir={train_dir.parent}", train_dir.name]) == 4
+    assert f"holds runs itself: sf ls --train_dir={train_dir}" in capsys.readouterr().err
+
+
 def test_a_directory_without_runs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"--train_dir={tmp_path / 'none'}"]) != 0
     assert "There is no directory" in capsys.readouterr().err
