@@ -169,7 +169,8 @@ def _value_problems(name: str, hint: Any, values: Sequence[str]) -> Iterator[str
         if any(_converts(strip(member)[0], value) for member in alternatives(plain)):
             continue
         words = value.strip("[()]").replace(",", " ").split() if lists else []
-        several = f" Write --{name} {' '.join(words)}." if len(words) > 1 else ""
+        are_values = len(words) > 1 and all(_converts(strip(plain)[0], word) for word in words)
+        several = f" Write --{name} {' '.join(words)}." if are_values else ""
         yield f"--{name}={value} must be {in_words(plain)}.{several}"
 
 

@@ -122,8 +122,8 @@ class LearnerConfig:
     vtrace_c: Annotated[float, ABOVE_0] = 1.0
     """Limit of the importance weight of the trace in V-trace."""
     native_update: bool = True
-    """Train networks of a few small layers in C, where there is a compiler, and act with them in rollout workers; else
-    with torch and NumPy alone."""
+    """Train networks of a few small layers and recurrent layers in C, where there is a compiler, and act with the
+    former in rollout workers; else with torch and NumPy alone."""
     torch_compile: bool = False
     """Compile the network for training when it begins, which takes from seconds to minutes."""
     strict: bool = False

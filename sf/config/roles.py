@@ -151,7 +151,7 @@ class RolloutConfig:
     workers act for themselves or have an odd number of environments."""
     rollout: Annotated[int, AT_LEAST_1] | None = None
     """Steps in one trajectory. None makes 32; or 128, of 16 environments, in serial and synchronous runs with
-    vectors."""
+    vectors, and for recurrent policies on vectors."""
     vectorization: Literal["auto", "none", "native", "envpool", "tensors"] = "auto"
     """Step the environments of a group at once: native if they offer it, out of EnvPool, or not at all. Those in
     tensors can also act and learn on their device, in one process."""

@@ -14,10 +14,10 @@ from sf.envs.scripted import ScriptedPolicy
 from sf.errors import ConfigError, ExperimentError
 from sf.evaluator.candidates import Candidate, LoadedPolicies, candidate_of_experiment, load_candidate
 from sf.nets.outputs import PolicyStep
+from sf.nets.seeding import Seed
 from sf.policy import Policy, TensorSpec, TimeStep, time_step_spec
 from sf.policy.nests import Nest
 from sf.policy.saving import POLICY
-from sf.policy.seeding import Seed
 from sf.policy.specs import leaf_spec
 from sf.spaces import ActionBounds, EnvInfo
 from sf.storage import checkpoint

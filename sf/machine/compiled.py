@@ -35,8 +35,8 @@ def library(source: Path) -> ctypes.CDLL:
     Raises:
         NoCompilerError: there is no compiler or no place for the result, or the compiler refuses the file.
     """
-    command = [*shlex.split(os.environ.get("CC", "cc")), *FLAGS]
-    if shutil.which(command[0]) is None:
+    command = [*_compiler(), *FLAGS]
+    if not has_compiler():
         raise NoCompilerError(f"there is no C compiler {command[0]}")
     parts = (*_texts(source), repr(command), platform.machine(), _processor())
     name = f"{source.stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
@@ -55,6 +55,15 @@ def _texts(source: Path) -> list[str]:
     """The text of a file, and those of files beside it that it includes."""
     text = source.read_text()
     return [text, *((source.parent / name).read_text() for name in INCLUDED.findall(text))]
+
+
+def has_compiler() -> bool:
+    """Whether there is a C compiler."""
+    return shutil.which(_compiler()[0]) is not None
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC", "cc")) or ["cc"]
 
 
 def _directory() -> Path:

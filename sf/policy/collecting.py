@@ -11,10 +11,10 @@ from torch import Tensor
 from sf.config.observation_groups import policy_leaves
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.outputs import CollectInfo, PolicyStep
+from sf.nets.seeding import Seed, generator_for
 from sf.policy.leaf_distributions import Joint
 from sf.policy.nests import Nest
 from sf.policy.policy import Policy
-from sf.policy.seeding import Seed, generator_for
 from sf.policy.specs import BoundedTensorSpec, TensorSpec, leaf_spec, time_step_spec
 from sf.policy.steps import TimeStep
 from sf.spaces import EnvInfo

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sf.nets.outputs import PolicyStep
+from sf.nets.seeding import Seed
 from sf.policy.leaf_distributions import Fixed
 from sf.policy.log_probability import no_log_probability, with_log_probability
 from sf.policy.nests import Nest, map_leaves
 from sf.policy.policy import Policy
-from sf.policy.seeding import Seed
 from sf.policy.steps import TimeStep
 
 

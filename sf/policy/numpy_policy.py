@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from sf.nets.outputs import PolicyStep
+from sf.nets.seeding import Seed
 from sf.policy.fitting import Fit
 from sf.policy.nests import Nest, check_structure, map_leaves, without_extra_keys
 from sf.policy.policy import Policy
-from sf.policy.seeding import Seed
 from sf.policy.specs import batch_of_one
 from sf.policy.steps import TimeStep
 

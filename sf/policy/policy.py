@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sf.nets.flat import named_variables
 from sf.nets.outputs import PolicyStep
+from sf.nets.seeding import Seed, seeded
 from sf.policy.blending import blend
 from sf.policy.leaf_distributions import mode_of
 from sf.policy.log_probability import (
@@ -27,7 +28,6 @@ from sf.policy.log_probability import (
 from sf.policy.masks import Splitter, choose_splitter, masked
 from sf.policy.nests import Nest, leaves, map_leaves
 from sf.policy.recurrent import Recurrent
-from sf.policy.seeding import Seed, seeded
 from sf.policy.specs import BoundedTensorSpec, clip_to_spec
 from sf.policy.steps import TimeStep
 

@@ -14,10 +14,10 @@ from sf.config.observation_groups import policy_leaves
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.categorical import MASKED_LOGIT
 from sf.nets.outputs import PolicyStep
+from sf.nets.seeding import Seed, generator_for
 from sf.policy.leaf_distributions import Choices, SquashedNormal
 from sf.policy.nests import Nest, find, map_leaves, nest_of
 from sf.policy.policy import Policy
-from sf.policy.seeding import Seed, generator_for
 from sf.policy.specs import (
     TensorSpec,
     clip_to_spec,

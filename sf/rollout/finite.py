@@ -15,8 +15,8 @@ from sf.shared.slot_fields import NO_POLICY
 from sf.shared.slots import Slots
 
 LARGEST_SQUARE = LARGEST**2
-MOST_SPOILED = 1000
-"""Steps in a row without a reward that is finite, after which more of them lead to nothing."""
+MOST_SPOILED = 30_000
+"""Steps in a row without a reward that is finite, more than those of the longest usual episodes."""
 
 
 class FiniteCheck:

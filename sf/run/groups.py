@@ -19,6 +19,10 @@ DEFAULT_NUM_ENVS = 64
 """Environments over all workers, on any machine: learning must not depend on the number of cores."""
 
 
+LEAST_ENVS = 8
+"""Those with trajectories of any length, so that there is something to do for several cores."""
+
+
 MAX_DEFAULT_WORKERS = 32
 
 
@@ -34,11 +38,14 @@ LEAST_GROUP_S = 1e-4
 def _num_envs(config: Config, info: EnvInfo, step: StepTime | None) -> int:
     """Environments over all workers, where the user leaves that open: fewer of those with long trajectories.
 
-    So a batch keeps its size. Environments that mostly wait are many at once all the same.
+    So a batch keeps its size. Those that mostly wait are many at once, unless long trajectories were chosen for them.
     """
-    if step is None or not step.waits or profits_from_long_trajectories(config, info):
-        return min(DEFAULT_NUM_ENVS, max(1, DEFAULT_NUM_ENVS * DEFAULT_ROLLOUT // config.rollout.steps))
-    return DEFAULT_NUM_ENVS
+    fewer = min(DEFAULT_NUM_ENVS, DEFAULT_NUM_ENVS * DEFAULT_ROLLOUT // config.rollout.steps)
+    if profits_from_long_trajectories(config, info):
+        return max(1, fewer)
+    if config.rollout.num_envs_per_worker is not None or (step is not None and step.waits):
+        return DEFAULT_NUM_ENVS
+    return max(LEAST_ENVS, fewer)
 
 
 def sized(config: Config, info: EnvInfo, cores: int, step: StepTime | None, least: int = 1) -> Config:

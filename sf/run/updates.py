@@ -16,6 +16,7 @@ from sf.config.observation_groups import has_only_our_encoders
 from sf.config.updates import UPDATES, Updates, UpdatesName
 from sf.config.written_out import WIDEST_MEMORY, is_written_out
 from sf.envs.step_time import StepTime, in_us
+from sf.machine.compiled import has_compiler
 from sf.plugins import ALGORITHMS
 from sf.spaces import ACTION_MASK, EnvInfo
 from sf.spaces.images import image_layout
@@ -65,7 +66,7 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
         return Choice("fast", f"--{given[0]} counts optimizer steps")
     if config.rollout.vectorization == "tensors" and (config.rollout.num_envs_per_worker or 0) >= MANY_COPIES:
         return Choice("fast", "many copies make more frames in the time that more optimizer steps would take")
-    if _is_quick_memory(info, config):
+    if _is_quick_memory(info, config) and learner.num_epochs is None:
         return Choice("efficient", "a recurrent policy learns more from many optimizer steps, in the same time as well")
     if step is None:
         return _without_clock(info, config)
@@ -89,8 +90,12 @@ def _without_clock(info: EnvInfo, config: Config) -> Choice:
     """By kind: what most networks of a kind cost."""
     if _is_plain(info, config.model):
         return Choice("efficient", "a run that repeats does not look at the clock")
-    what = "memories in torch" if config.model.use_rnn and _reads_vectors(info, config.model) else "pictures"
-    return Choice("fast", f"a run that repeats does not look at the clock, and {what} take long to learn")
+    what = "pictures"
+    if not has_only_our_encoders(config.model):
+        what = "encoders of your own"
+    elif _reads_vectors(info, config.model):
+        what = "recurrent layers"
+    return Choice("fast", f"a run that repeats does not look at the clock, and {what} may take long to learn")
 
 
 def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
@@ -109,10 +114,12 @@ def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
 
 def _first_rate(config: Config, info: EnvInfo) -> float:
     """The learning rate of the first batches. That of the recipe grows with the root of the minibatch."""
-    learner, times = config.learner, 1.0
-    if learner.learning_rate is None and config.model.use_rnn and profits_from_long_trajectories(config, info):
-        times = math.sqrt(LEAST_TRAJECTORIES * LONG_ROLLOUT / learner.recipe.minibatch)
-    return learner.initial_rate * times
+    learner, rollout = config.learner, config.rollout
+    given = (learner.learning_rate, learner.num_batches_per_epoch, rollout.rollout, rollout.num_envs_per_worker)
+    is_larger = config.model.use_rnn and profits_from_long_trajectories(config, info)
+    if not is_larger or any(size is not None for size in given):
+        return learner.initial_rate
+    return learner.initial_rate * math.sqrt(LEAST_TRAJECTORIES * LONG_ROLLOUT / learner.recipe.minibatch)
 
 
 def _may_adapt_rate(config: Config) -> bool:
@@ -151,7 +158,7 @@ def profits_from_long_trajectories(config: Config, info: EnvInfo) -> bool:
     if config.replay.replay == "uniform" or learner.num_epochs is not None:
         return False
     if _is_quick_memory(info, config):
-        return learner.updates != "fast" and learner.batch_size is None
+        return learner.updates != "fast" and {learner.batch_size, config.rollout.num_envs_per_worker} == {None}
     return is_serial and learner.updates == "efficient" and _is_plain(info, config.model)
 
 
@@ -196,8 +203,9 @@ def _is_plain(info: EnvInfo, model: ModelConfig) -> bool:
 def _is_quick_memory(info: EnvInfo, config: Config) -> bool:
     """Whether it is recurrent layers over vectors that go through trajectories in C."""
     model = config.model
-    is_native = config.learner.native_update and config.run.device == "cpu" and model.rnn_size <= WIDEST_MEMORY
-    return model.use_rnn and is_native and _reads_vectors(info, model)
+    is_quick = model.use_rnn and model.rnn_size <= WIDEST_MEMORY and _reads_vectors(info, model)
+    is_native = config.learner.native_update and not config.learner.torch_compile and config.run.device == "cpu"
+    return is_quick and is_native and has_compiler()
 
 
 def _reads_vectors(info: EnvInfo, model: ModelConfig) -> bool:

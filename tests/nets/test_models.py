@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sf.config import ModelConfig
 from sf.config.written_out import missing_layers
@@ -262,6 +263,55 @@ def test_encoder_that_does_not_work_is_refused_before_anything_is_made(tmp_path:
 def test_unknown_or_unfit_encoder_is_refused(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ActorCritic(INFO, ModelConfig(encoder=name))
+
+
+class Settled(Flat):
+    """Counts and drops in training mode alone, and mixes rows behind that."""
+
+    calls = 0.0
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        if self.training:
+            self.calls += 1.0
+        return observations["speed"] + self.calls
+
+
+class Choosing(Flat):
+    """Takes whole numbers only."""
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        assert (observations["speed"] == observations["speed"].round()).all()
+        return functional.one_hot(observations["speed"].long(), 4).float().flatten(1)
+
+
+class Normed(nn.Module):
+    """A spectral norm iterates in training mode."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], config: Any) -> None:
+        super().__init__()
+        self.layer = nn.utils.parametrizations.spectral_norm(nn.Linear(shapes["speed"][0], 256))
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        features: Tensor = self.layer(observations["speed"])
+        return features
+
+
+@pytest.mark.parametrize("name", ["Settled", "Choosing", "Normed", "Noisy"])
+def test_an_encoder_that_is_a_function_of_a_row_is_taken(name: str) -> None:
+    module, _ = make_encoder({"speed": (3,)}, ModelConfig(encoder=f"tests.nets.test_models:{name}"))
+    assert not module.training
+
+
+def test_an_encoder_that_mixes_rows_behind_a_dropout_is_refused() -> None:
+    with pytest.raises(ConfigError, match="with others beside it than alone"):
+        make_encoder({"speed": (3,)}, ModelConfig(encoder="tests.nets.test_models:MixingDropping"))
+
+
+class MixingDropping(Mixing):
+    """Drops numbers in training mode before it mixes rows."""
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        return super().forward({"speed": functional.dropout(observations["speed"], 0.5, self.training)})
 
 
 def test_the_trial_of_an_encoder_takes_no_random_numbers_from_the_run() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sf.config import LearnerConfig, ModelConfig
 from sf.config.written_out import WIDEST_MEMORY
+from sf.errors import UsageError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.optimizer import FlatAdam
 from sf.machine.compiled import NoCompilerError
@@ -103,6 +104,7 @@ def test_no_sequences() -> None:
     found = gradients(native, torch.zeros(0, NUM_INPUTS), torch.zeros(0, 8), torch.zeros(4, 0, dtype=torch.bool),
                       torch.ones(0, 8))  # fmt: skip
     assert found[0].shape == (0, 8)
+    assert len(found) == 8, "with gradients of two weights and two biases"
     assert all((gradient == 0).all() for gradient in found[4:])
 
 
@@ -154,3 +156,11 @@ def test_torch_alone_without_a_compiler(monkeypatch: pytest.MonkeyPatch, caplog:
         assert are_native(acting(use_rnn=True).policy) == [False]
     assert "train with torch alone" in caplog.text
     assert "there is no C compiler cc" in caplog.text
+
+
+def test_a_second_derivative_is_refused() -> None:
+    _, native = both(rnn_size=8)
+    x = torch.randn(3, NUM_INPUTS, requires_grad=True)
+    outputs, _ = native(x, torch.zeros(1, 8), torch.zeros(3, 1, dtype=torch.bool))
+    with pytest.raises(UsageError, match=r"no second derivatives\. Use --native_update=False"):
+        torch.autograd.grad(outputs.sum(), x, create_graph=True)

@@ -191,10 +191,11 @@ MEMORY: dict[str, Any] = {"use_rnn": True}
         (env_info(), MEMORY, {}, SLOW, "efficient", 128),
         (env_info(), MEMORY, {"updates": "fast"}, CHEAP, "fast", 32),
         (env_info(), MEMORY, {"batch_size": 64}, None, "efficient", 32),
-        (env_info(), MEMORY, {"num_epochs": 4}, None, "efficient", 32),
+        (env_info(), MEMORY, {"num_epochs": 4}, None, "fast", 32),
         (env_info(), MEMORY, {"native_update": False}, None, "fast", 32),
         (env_info(), {**MEMORY, "rnn_size": 512}, {}, None, "fast", 32),
         (PICTURES, MEMORY, {}, None, "fast", 32),
+        (env_info(), MEMORY, {"torch_compile": True}, None, "fast", 32),
     ],
 )
 def test_a_memory_in_c_learns_much_from_long_trajectories(
@@ -210,6 +211,42 @@ def test_a_memory_in_c_learns_much_from_long_trajectories(
         assert found.learner.learning_rate == pytest.approx(6e-4), "of minibatches that are four times as large"
     else:
         assert found.learner.learning_rate == UPDATES[name].learning_rate
+
+
+@pytest.mark.parametrize(
+    ("rollout", "learner", "minibatch", "rate"),
+    [
+        ({"rollout": 32}, {}, 64, 3e-4),
+        ({"rollout": 64}, {}, 128, 3e-4),
+        ({"num_workers": 2, "num_envs_per_worker": 32}, {}, 64, 3e-4),
+        ({}, {"num_batches_per_epoch": 4}, 512, 3e-4),
+        ({}, {"learning_rate": 1e-3}, 256, 1e-3),
+    ],
+)
+def test_a_memory_in_sizes_of_the_user(
+    rollout: dict[str, Any], learner: dict[str, Any], minibatch: int, rate: float
+) -> None:
+    given = config(learner, model=ModelConfig(**MEMORY), rollout=RolloutConfig(**rollout))
+    found = resolve(given, env_info(), 2)
+    assert (found.learner.batch_size, found.learner.learning_rate) == (minibatch, rate)
+    check(found, env_info())
+
+
+def test_a_memory_without_a_compiler_has_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    given = config(model=ModelConfig(**MEMORY))
+    assert resolve(given, env_info(), 2).learner.updates == "fast"
+    assert "recurrent layers may take long" in choose_updates(given, env_info(), 2, None).reason
+    own = choose_updates(config(model=ModelConfig(encoder="mine")), env_info(), 2, None)
+    assert "encoders of your own may take long" in own.reason
+
+
+@pytest.mark.parametrize(
+    ("rollout", "step", "envs"), [(128, CHEAP, 16), (2048, CHEAP, 8), (128, SLOW, 64), (16, CHEAP, 64), (64, USUAL, 32)]
+)
+def test_long_trajectories_of_the_user_are_fewer(rollout: int, step: StepTime, envs: int) -> None:
+    found = resolve(config({"updates": "fast"}, rollout=RolloutConfig(rollout=rollout)), env_info(), 2, step).rollout
+    assert (found.num_workers or 0) * (found.num_envs_per_worker or 0) == envs
 
 
 def test_algorithms_with_critics_of_their_own_have_one_network() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config.written_out import WIDEST_MEMORY
+from sf.errors import UsageError
 from sf.machine.compiled import NoCompilerError, library
 from sf.nets.actor_critic import ActorCritic
 
@@ -62,6 +63,8 @@ class _Sequence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[None, Tensor, Tensor, Tensor, Tensor, None]:
+        if torch.is_grad_enabled():
+            raise UsageError("Recurrent layers in C have no second derivatives. Use --native_update=False.")
         weight, resets, states, kept = ctx.saved_tensors
         d_outputs, d_after = grad_outputs
         d_state = d_after.clone(memory_format=torch.contiguous_format)
