@@ -113,7 +113,11 @@ def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
 
 
 def _first_rate(config: Config, info: EnvInfo) -> float:
-    """The learning rate of the first batches. That of the recipe grows with the root of the minibatch."""
+    """The learning rate of the first batches.
+
+    Where recurrent policies have larger minibatches than the recipe, and no size is the user's, it grows with the root
+    of their size.
+    """
     learner, rollout = config.learner, config.rollout
     given = (learner.learning_rate, learner.num_batches_per_epoch, rollout.rollout, rollout.num_envs_per_worker)
     is_larger = config.model.use_rnn and profits_from_long_trajectories(config, info)

@@ -1,7 +1,7 @@
-// Vectors, products of matrices and functions of numbers, for the files in C beside this one.
+// Vectors, blocks of products of matrices and functions of numbers, for the files in C beside this one.
 //
-// The compiler gets -march=native, so a vector has as many numbers as the processor takes at once. One product of
-// matrices serves all layers and both directions: blocks of the result stay in registers.
+// The compiler gets -march=native, so a vector has as many numbers as the processor takes at once. A product of matrices
+// goes block by block, each of which stays in registers.
 
 #pragma once
 
