@@ -38,7 +38,7 @@ class RunConfig:
     train_dir: str = "train_dir"
     """Directory that holds the experiments."""
     restart_behavior: Literal["resume", "restart", "overwrite"] = "resume"
-    """If the experiment exists: resume continues it, restart moves it aside, overwrite deletes it."""
+    """If the experiment exists: resume continues it, restart moves it aside, overwrite deletes it later on."""
     seed: Annotated[int, SEED] | None = None
     """Seed of environments, actions and initial weights; None draws one and stores it."""
     async_rl: bool = True

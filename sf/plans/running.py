@@ -103,7 +103,7 @@ class PlanRun:
         origin: Origin | None = None,
     ) -> None:
         """Goes on from the checkpoint of an earlier start, if there is one."""
-        self.trainer, self.limits, self.signals = trainer, limits, signals
+        self.trainer, self.experiment, self.limits, self.signals = trainer, experiment, limits, signals
         self._checkpoints = experiment.path / CHECKPOINTS
         if (old := experiment.path / "plan.pt").exists():
             raise CheckpointError(
@@ -174,6 +174,8 @@ class PlanRun:
         self._saved_s = time.monotonic()
         path = self.trainer.save(self._checkpoints, KEPT)
         Console().line(f"Saved {path} (iteration {self.trainer.iteration})")
+        if self.trainer.iteration and (told := self.experiment.delete_overwritten()):
+            Console().line(told)
 
     def _finish(self, reason: str, code: int) -> None:
         self.trainer.plan.close()

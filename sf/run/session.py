@@ -202,6 +202,11 @@ class Session:
         }
         return self.ledger().scalars() | {f"faults/{name}": number for name, number in counted.items()}
 
+    @property
+    def has_saved(self) -> bool:
+        """Whether a policy that has learned something is on the disk."""
+        return any(saved.version > 0 and not saved.error for saved in self.last_saved.values())
+
     def ledger(self) -> Ledger:
         """The account of the trajectories so far."""
         return Ledger.of(self.shared.slots, self.has_ended)

@@ -190,7 +190,7 @@ def run(
             shared.began_s[0] = time.monotonic() - seconds_before
             _note_start(experiment, config, start or EarlierStart())
 
-        reason = _watch(roles, session, signals, on_ready)
+        reason = _watch(roles, session, signals, experiment, on_ready)
         session.request_best()
     except BaseException as failure:  # a callback may raise anything, and no process may be left running
         error = failure
@@ -209,6 +209,7 @@ def run(
         if error is None and roles.ended_well("learner"):
             look_at_last_policy(specs, session, signals, experiment, servers)
         session.read_last()
+        _delete_overwritten(experiment, session)
         if error is None:
             session.expect_peers()
     except Exception as failure:
@@ -244,6 +245,12 @@ def _collect_leftovers(experiment: Experiment) -> None:
         collect_all_leftovers(experiment.path)
 
 
+def _delete_overwritten(experiment: Experiment, session: Session) -> None:
+    """Deletes an earlier run of the same directory as soon as this one has something in its place."""
+    if session.has_saved and (told := experiment.delete_overwritten()):
+        Console().line(told)
+
+
 def _note_start(experiment: Experiment, config: Config, start: EarlierStart) -> None:
     """Writes the configuration, and says what a run that is continued does differently."""
     if changes := experiment.write_config(config.to_json(), start):
@@ -251,7 +258,11 @@ def _note_start(experiment: Experiment, config: Config, start: EarlierStart) -> 
 
 
 def _watch(
-    roles: SerialRoles | Processes, session: Session, signals: Signals, on_ready: Callable[[], None]
+    roles: SerialRoles | Processes,
+    session: Session,
+    signals: Signals,
+    experiment: Experiment,
+    on_ready: Callable[[], None],
 ) -> ExitReason:
     """The main loop; `on_ready` is called when every role is built, so that nothing has refused to continue."""
     next_poll = time.monotonic()
@@ -281,6 +292,7 @@ def _watch(
         if roles.is_ready and (time.monotonic() >= next_poll or roles.has_news):
             if (reason := session.poll()) is not None:
                 return reason
+            _delete_overwritten(experiment, session)
             next_poll = time.monotonic() + POLL_S  # however long the callbacks took: in serial mode the roles work now
 
 

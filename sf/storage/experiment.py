@@ -53,13 +53,19 @@ class Experiment:
         self.path = Path(train_dir).absolute() / name
         self.owner: Owner
         self.set_aside = ""
-        """The fate of an earlier run, if it is not continued; a sentence."""
+        """Where an earlier run is now, if it is not continued; a sentence."""
+        self._overwritten: Path | None = None
+        """The earlier run that is deleted as soon as this one has saved something."""
         with errors_told(self.path):
             occupied = _expect_ours(self.path)
         self._open_and_lock()
         with errors_told(self.path):
             if occupied and restart_behavior != "resume":
-                self._clear(keep=restart_behavior == "restart")
+                old = self._move_earlier()
+                self.set_aside = f"The earlier run is in {old} now."
+                if restart_behavior == "overwrite":
+                    self._overwritten = old
+                    self.set_aside = f"The earlier run is in {old} until this one has saved a checkpoint."
         self.begin()
 
     def begin(self) -> None:
@@ -87,25 +93,33 @@ class Experiment:
             raise
         self.owner = Owner(self.path, _identity(os.fstat(self._lock)))
 
-    def _clear(self, keep: bool) -> None:
-        """Moves the files of the earlier run into a sibling directory, or deletes them; the lock stays where it is."""
+    def _move_earlier(self) -> Path:
+        """Moves the files of the earlier run into a sibling directory; the lock stays where it is."""
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         old = self.path.with_name(f"{self.path.name}.before-{stamp}")
-        if keep:
-            old.mkdir(mode=0o700)
-            (old / MARKER).touch(mode=0o600)
-            (old / MARKER).write_text("\n".join(self._starts()) + "\n")
+        old.mkdir(mode=0o700)
+        (old / MARKER).touch(mode=0o600)
+        (old / MARKER).write_text("\n".join(self._starts()) + "\n")
         os.ftruncate(self._lock, 0)
         for entry in self.path.iterdir():
-            if entry.name == MARKER:
-                continue
-            if keep:
+            if entry.name != MARKER:
                 entry.rename(old / entry.name)
-            elif entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
-        self.set_aside = f"The earlier run is in {old} now." if keep else f"The earlier run in {self.path} was deleted."
+        return old
+
+    def delete_overwritten(self) -> str:
+        """Deletes the run that this one overwrites, which has saved something by now.
+
+        Returns:
+            A sentence for the user; nothing where there is no such run, or none any more.
+        """
+        old, self._overwritten = self._overwritten, None
+        if old is None:
+            return ""
+        try:
+            shutil.rmtree(old)
+        except OSError as error:
+            return f"Warning: the earlier run in {old} was not deleted: {error.strerror or error}."
+        return f"The earlier run in {self.path} was deleted."
 
     def _sign(self) -> str:
         now = datetime.datetime.now().isoformat(timespec="microseconds")

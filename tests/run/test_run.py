@@ -18,6 +18,7 @@ import pytest
 from sf.cli.train import _next_steps
 from sf.config import RunConfig
 from tests.helpers.commands import (
+    CARTPOLE,
     EXPERIMENT,
     Finished,
     fault_run,
@@ -302,6 +303,18 @@ def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
     assert "Settings that differ" not in run(tmp_path, *SMALL, "--train_for_env_steps=4000").out
     assert all((path / "summary.json").is_file() for path in kept)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / EXPERIMENT, *kept)} == {0o700}
+
+
+@pytest.mark.more
+def test_a_run_that_breaks_before_it_has_learned_anything_overwrites_nothing(tmp_path: Path) -> None:
+    run(tmp_path, *CARTPOLE, "--train_for_env_steps=4000")
+    flags = "--rollout=128", "--restart_behavior=overwrite"
+    broken = run(tmp_path, *fault_run(tmp_path, "step-always-raise"), *flags)
+    assert "Nothing was trained yet" in broken.out
+    (kept,) = (tmp_path / "train_dir").glob("default_experiment.before-*")
+    assert f"The earlier run is in {kept} until this one has saved a checkpoint." in broken.out
+    assert (kept / "checkpoint_p0").is_dir()
+    assert "was deleted" not in broken.out
 
 
 @pytest.mark.more

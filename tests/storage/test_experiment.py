@@ -65,7 +65,13 @@ def test_fault_g3_restart_moves_all_but_the_lock_and_overwrite_deletes_it(tmp_pa
     for behavior in ("restart", "overwrite"):
         Experiment(str(tmp_path), "x", "resume").close()
         (tmp_path / "x" / "config.json").write_text(behavior)
-        Experiment(str(tmp_path), "x", behavior).close()
+        experiment = Experiment(str(tmp_path), "x", behavior)
+        aside = {(path / "config.json").read_text() for path in tmp_path.glob("x.before-*")}
+        assert behavior in aside, "nothing is deleted before the new run has something"
+        told = experiment.delete_overwritten()
+        assert told == (f"The earlier run in {tmp_path / 'x'} was deleted." if behavior == "overwrite" else "")
+        assert experiment.delete_overwritten() == ""
+        experiment.close()
         assert [path.name for path in (tmp_path / "x").iterdir()] == [MARKER]
     (kept,) = tmp_path.glob("x.before-*")
     assert (kept / "config.json").read_text() == "restart"
