@@ -49,9 +49,9 @@ def _plain(env: str, frames: int, *flags: str) -> tuple[str, ...]:
     return f"--env={env}", f"--train_for_env_steps={frames}", *SERIAL, *flags
 
 
-def _recurrent(name: str, threshold: float, published: str) -> Task:
+def _recurrent(name: str, threshold: float, published: str, *flags: str) -> Task:
     """A task whose observations have no velocities, for a policy with a memory."""
-    line = _plain(f"strangers:{name}NoVel-v0", 300_000, "--use_rnn=True")
+    line = _plain(f"strangers:{name}NoVel-v0", 300_000, "--use_rnn=True", *flags)
     return Task(f"{name} without velocities", "recurrent", line, threshold, published)
 
 
@@ -112,7 +112,7 @@ TASKS = (
     Task("Pendulum-v1", "zoo", _plain("Pendulum-v1", 300_000), -200, "-172.2"),
     _recurrent("CartPole", 475, "500"),
     _recurrent("Pendulum", -250, "-218"),
-    _recurrent("MountainCarContinuous", 90, "91.5"),
+    _recurrent("MountainCarContinuous", 90, "91.5", "--noise_correlation=0.97"),
     _algorithm("appo", "CartPole-v1", 80_000, 475, "optimum 500"),
     _algorithm("ppg", "CartPole-v1", 80_000, 475, "optimum 500"),
     _algorithm("rnd", "sf/DeepSea-v0", 200_000, 0.99, "optimum 0.99", '--env_kwargs={"size": 12}'),

@@ -61,6 +61,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
             round_problems(config, info) + share_problems(config) + recurrent_problems(config) + _bounds(config, info)
         )
         problems += replay_problems(config, info) + lag_problems(config, info) + action_problems(config, info)
+        problems += _lasting_noise(config, info)
         problems += _env_arguments(config, info) + _acting(config, info) + key_problems(config.model, info)
         problems += agents_problems(config, info.num_agents)
         _images(config, info)
@@ -236,6 +237,15 @@ def _env_arguments(config: Config, info: EnvInfo) -> list[str]:
     return [
         f"pbt_space names env.{names[0]}, and {info.env_id} has {info.num_agents} agents, whose policies would want "
         "different values. Leave it out."
+    ]
+
+
+def _lasting_noise(config: Config, info: EnvInfo) -> list[str]:
+    if not config.inference.noise_correlation or not info.action.choices:
+        return []
+    return [
+        f"noise_correlation={config.inference.noise_correlation:g} needs actions that are numbers, a Box: a choice has "
+        f"no noise that could last; found {info.action}. Leave it out."
     ]
 
 

@@ -38,13 +38,20 @@ class ActingCopy(Protocol):
     def take_weights(self, weights: Array) -> None:
         """Acts with these from now on, [size] float32 on the host; copies them."""
 
-    def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
+    def act(
+        self,
+        observations: Mapping[str, Sequence[Array]],
+        memory: Sequence[Array],
+        stream: int | None,
+        noise: Array | None = None,
+    ) -> Answers:
         """Chooses an action for each row of several groups, in one forward pass.
 
         Args:
             observations: the rows of each group, by leaf.
             memory: the rows of each group; nothing without a recurrent state.
             stream: a number whose random numbers are its own; None for those of the whole actor.
+            noise: [B, n] random numbers in place of those of the actor.
         """
 
     def note_memory(self, record: Record) -> None:

@@ -60,14 +60,21 @@ class NetworkActor:
         """See `Actor`."""
         pin(weights, self.device)
 
-    def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
+    def act(
+        self,
+        observations: Mapping[str, Sequence[Array]],
+        memory: Sequence[Array],
+        stream: int | None,
+        noise: Array | None = None,
+    ) -> Answers:
         """See `Actor`. The recurrent state is that of the inference worker, which knows where episodes begin."""
         generator = self.generator if stream is None else self._generator_of(stream)
         if self._recorded is not None:
-            return self._recorded(observations, memory, generator)
+            return self._recorded(observations, memory, generator, noise)
         take = self._carrier.take
         leaves = {key: take(parts) for key, parts in observations.items()}
-        return self._carrier.bring(self.fast_act(leaves, take(memory) if memory else (), generator))
+        given = None if noise is None else torch.from_numpy(noise).to(self.device)
+        return self._carrier.bring(self.fast_act(leaves, take(memory) if memory else (), generator, given))
 
     def note_memory(self, record: Record) -> None:
         """See `Actor`."""

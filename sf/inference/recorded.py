@@ -47,7 +47,11 @@ class RecordedAct:
         self._packing: Packing | None = None
 
     def __call__(
-        self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], generator: torch.Generator
+        self,
+        observations: Mapping[str, Sequence[Array]],
+        memory: Sequence[Array],
+        generator: torch.Generator,
+        noise: Array | None = None,
     ) -> Answers:
         """Acts as `ActorCritic.act` does, with the same random numbers.
 
@@ -55,6 +59,7 @@ class RecordedAct:
             observations: the rows of each group, by leaf, on the host.
             memory: the rows of each group; nothing without a recurrent state.
             generator: of the random numbers.
+            noise: [B, n] random numbers in place of those of the generator.
 
         Returns:
             Arrays that are good until the next call.
@@ -65,7 +70,10 @@ class RecordedAct:
         for key, parts in observations.items():
             copy_rows(parts, self._rooms[key])
         copy_rows(memory, self._memory)
-        self._noise[:rows].copy_(self._network.distribution.noise(rows, generator, self._device))
+        if noise is None:
+            self._noise[:rows].copy_(self._network.distribution.noise(rows, generator, self._device))
+        else:
+            copy_rows([noise], self._noise)
         if padded not in self._passes:
             self._passes[padded] = self._recorded(padded)
         words = self._passes[padded]()

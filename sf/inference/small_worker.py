@@ -18,6 +18,7 @@ from sf.config.written_out import size_of
 from sf.inference.bells import InferenceBells
 from sf.inference.small_actors import small_actor
 from sf.nets.fast.numpy_network import SmallNetwork, noise_source
+from sf.nets.lasting_noise import lasting_noise
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
@@ -131,6 +132,7 @@ class SmallInference(ActingBeside):
         self.draw = noise_source(self.info, self.random)
         """The source of random numbers, from the number of rows."""
         self._draw_of_groups: dict[int, Callable[[int], Array]] = {}
+        self._lasting = lasting_noise(config, context, self._entropy)
         self._has_final_observation = self.slots.has_final_observation[self.groups.start : self.groups.stop]
 
     def state(self) -> dict[str, Any]:
@@ -138,11 +140,14 @@ class SmallInference(ActingBeside):
 
         Streams of single groups are for runs of several processes, which go on with other numbers.
         """
-        return {"random": self.random.bit_generator.state}
+        lasting = {} if self._lasting is None else {"lasting_noise": self._lasting.state()}
+        return {"random": self.random.bit_generator.state} | lasting
 
     def load_state(self, state: dict[str, Any]) -> None:
         """See `ActingBeside`."""
         self.random.bit_generator.state = state["random"]
+        if self._lasting is not None:
+            self._lasting.load_state(state.get("lasting_noise", {}))
 
     def take_weights(self, policy: int, weights: Array) -> None:
         """Acts with these from now on, [size] float32."""
@@ -165,10 +170,8 @@ class SmallInference(ActingBeside):
 
     def _serve(self, group: int) -> None:
         request = self.requests.observe(self._request, group)
-        slot, step, draw = self._slot[group], self._step[group], self.draw
-        if self.one_by_one:
-            draw = self._draw_of(group)
-        counts = self.act(slot, step, draw(self.topology.rows))
+        slot, step = self._slot[group], self._step[group]
+        counts = self.act(slot, step, self._noise(group, step))
         if np.count_nonzero(self._has_final_observation):  # in any group, waiting or not
             self._value_final_observations(group, slot, step)
         is_step = step < self.topology.rollout
@@ -188,6 +191,13 @@ class SmallInference(ActingBeside):
             rows = np.flatnonzero(cut & (slots.policy_id[slot, step - 1] == policy))
             if len(rows):
                 slots.final_values[slot, step - 1, rows] = network.values(observations[group, rows])
+
+    def _noise(self, group: int, step: int) -> Array:
+        """Random numbers [rows, n] for the actions of a group."""
+        if self._lasting is not None:
+            return self._lasting.draw(group, step < self.topology.rollout)
+        draw = self._draw_of(group) if self.one_by_one else self.draw
+        return draw(self.topology.rows)
 
     def _draw_of(self, group: int) -> Callable[[int], Array]:
         if group not in self._draw_of_groups:

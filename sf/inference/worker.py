@@ -20,6 +20,7 @@ from sf.config import Config
 from sf.inference.actors import ActingCopy, Answers
 from sf.inference.bells import InferenceBells
 from sf.inference.network_actor import NetworkActor
+from sf.nets.lasting_noise import lasting_noise
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
@@ -80,6 +81,7 @@ class InferenceWorker:
         accelerator = topology.num_policies * topology.num_learners + place + context.rank.local_rank
         on_gpu = config.run.device == "gpu"
         self.actor: ActingCopy = NetworkActor(info, config, entropy, context.arena, accelerator if on_gpu else None)
+        self._lasting = lasting_noise(config, context, entropy)
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self.slots, self.requests = context.slots(), context.requests()
         self.groups = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
@@ -116,7 +118,7 @@ class InferenceWorker:
         observations = self._gather(tasks, finals)
         memory = self._gather_memory(tasks, finals) if self.topology.memory_size else ()
         self.record.lap("gather")
-        answers = self.actor.act(observations, memory, stream)
+        answers = self.actor.act(observations, memory, stream, self._noise(tasks, finals))
         self.record.lap("forward")
         self._scatter(tasks, finals, answers)
         self._answer(tasks)
@@ -131,11 +133,13 @@ class InferenceWorker:
 
     def state(self) -> dict[str, Any]:
         """The state that a resumed run needs beside shared memory."""
-        return self.actor.state()
+        return self.actor.state() | ({} if self._lasting is None else {"lasting_noise": self._lasting.state()})
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""
         self.actor.load_state(state)
+        if self._lasting is not None:
+            self._lasting.load_state(state.get("lasting_noise", {}))
 
     def _refresh_weights(self) -> bool:
         """Takes newer weights if there are any; False while there are none at all."""
@@ -191,6 +195,13 @@ class InferenceWorker:
             parts.append(memory)
         parts += [self.slots.memory[task.group, task.request % 2, task.rows] for task in finals]
         return parts
+
+    def _noise(self, tasks: list[Task], finals: list[Task]) -> Array | None:
+        """[B, n] in the same order, where it lasts; any for the final observations, which are only valued."""
+        if self._lasting is None:
+            return None
+        drawn = {task.group: self._lasting.draw(task.group, task.t < self.topology.rollout) for task in tasks}
+        return np.concatenate([drawn[task.group][task.rows] for task in (*tasks, *finals)])
 
     def _scatter(self, tasks: list[Task], finals: list[Task], answers: Answers) -> None:
         """Writes what the policy says of all tasks, then the values of the final observations."""

@@ -13,6 +13,7 @@ from sf.config import Config
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.device import from_host, note_memory, pin
 from sf.nets.fast.recorded import Recording, random_rows, recorded, recorder_for
+from sf.nets.lasting_noise import following
 from sf.policy import PolicyStep
 from sf.shared.context import RunContext
 from sf.shared.records import Record
@@ -56,9 +57,12 @@ class TensorActor:
         """Place of what the policy sees."""
         self.memory = torch.zeros(self._rows, self.network.state_size, device=device)
         """[rows, S] recurrent state before the next step; the worker writes it."""
+        self._correlation = config.inference.noise_correlation
         self._noise = random_rows(self.network, self._rows)
         self.noises = self._noise.expand(topology.rollout + 1, *self._noise.shape)
         """[T+1, rows, n] those of the present trajectory."""
+        if self._correlation:
+            self.draw_noises()  # what the first trajectory follows
         self._act: Recording[PolicyStep] | None = None
 
     @property
@@ -85,7 +89,11 @@ class TensorActor:
     def draw_noises(self) -> None:
         """The random numbers for the actions of a trajectory."""
         noise = self.network.distribution.noise(self.noises.shape[0] * self._rows, self.generator, self.device)
-        self.noises = noise.view(self.noises.shape)
+        before, self.noises = self.noises[-2], noise.view(self.noises.shape)
+        if self._correlation:
+            for fresh in self.noises:
+                fresh.copy_(following(before, fresh, self._correlation))
+                before = fresh
 
     def answer(self, slot: int, t: int) -> PolicyStep:
         """What the policy says of the observations of a step; good until the next answer."""

@@ -53,17 +53,25 @@ class FastAct:
         self.most_small_rows = 0 if self._small is None else most_rows(network)
         """Larger batches are left to torch."""
 
-    def __call__(self, observations: Observations, state: Any, generator: torch.Generator | None = None) -> PolicyStep:
+    def __call__(
+        self,
+        observations: Observations,
+        state: Any,
+        generator: torch.Generator | None = None,
+        noise: Tensor | None = None,
+    ) -> PolicyStep:
         """Draws from the generator for many batches of the same size at once.
 
         Args:
             observations: [B, *shape] per leaf.
             state: [B, S] memory before the step; a network without one hands on what it is given, such as ().
             generator: of the random numbers.
+            noise: [B, n] random numbers in place of those of the generator.
         """
         first = next(iter(observations.values()))
         num_rows = first.shape[0]
-        noise = self._next_noise(num_rows, generator)
+        if noise is None:
+            noise = self._next_noise(num_rows, generator)
         if self._small is not None and num_rows <= self.most_small_rows:
             actions, log_probs, values, params = self._small(noise, first)
             return PolicyStep(actions, state, CollectInfo(log_probs, values, params))
