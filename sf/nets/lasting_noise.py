@@ -30,7 +30,7 @@ def lasting_noise(config: Config, context: RunContext, entropy: Sequence[int]) -
 
 
 def following(before: Any, fresh: Any, correlation: float) -> Any:
-    """Standard normal numbers that have this correlation with those before, arrays or tensors, standard normal as well."""
+    """Standard normal numbers, arrays or tensors, that have this correlation with those before."""
     return correlation * before + math.sqrt(1.0 - correlation**2) * fresh
 
 
