@@ -85,8 +85,8 @@ class LearnerConfig:
     """Step size of Adam; None takes that of updates."""
     lr_schedule: ScheduleName | None = None
     """How the learning rate changes: not at all, to zero at the end of the run, or with the policy's change. The end is
-    train_for_env_steps or train_for_seconds, whichever is nearer. None is kl_adaptive_batch with PPO, or
-    constant with a learning_rate or num_epochs of your own; other algorithms have theirs."""
+    train_for_env_steps or train_for_seconds, whichever is nearer. None is kl_adaptive_batch with PPO and algorithms of
+    your own, or constant with a learning_rate or num_epochs of your own; the other algorithms have theirs."""
     lr_schedule_kl_threshold: Annotated[float, ABOVE_0] | None = None
     """KL divergence that the adaptive schedules aim at: in the mean over a minibatch, an epoch, or the last epoch of a
     batch. None takes 0.008, or 0.012 for the last epoch."""

@@ -130,11 +130,13 @@ def _may_adapt_rate(config: Config) -> bool:
     """Whether the learning rate may follow the change of the policy where no flag says how it changes.
 
     A rate of the user's own stays as it is, or is changed by a population. So does one with epochs of the user's own:
-    the first step on new data, the only one of A2C, sees no policy that has moved. Only PPO was measured.
+    the first step on new data, the only one of A2C, sees no policy that has moved. Algorithms of users have what PPO
+    has, beside which they are measured; those of sf have their own.
     """
-    learner = config.learner
+    learner, name = config.learner, ALGORITHMS.short(config.learner.algorithm)
     has_own = {learner.learning_rate, learner.num_epochs} != {None} or config.population.with_pbt
-    return not has_own and ALGORITHMS.short(learner.algorithm) == ALGORITHMS.default and config.replay.replay == "none"
+    is_like_ppo = name == ALGORITHMS.default or name not in ALGORITHMS.built_in
+    return not has_own and is_like_ppo and config.replay.replay == "none"
 
 
 def _has_two_networks(config: Config, info: EnvInfo) -> bool:

@@ -62,7 +62,7 @@ class TensorActor:
         self.noises = self._noise.expand(topology.rollout + 1, *self._noise.shape)
         """[T+1, rows, n] those of the present trajectory."""
         if self._correlation:
-            self.draw_noises()  # what the first trajectory follows
+            self.noises = self._fresh_noises()  # what the first trajectory follows
         self._act: Recording[PolicyStep] | None = None
 
     @property
@@ -88,12 +88,14 @@ class TensorActor:
 
     def draw_noises(self) -> None:
         """The random numbers for the actions of a trajectory."""
-        noise = self.network.distribution.noise(self.noises.shape[0] * self._rows, self.generator, self.device)
-        before, self.noises = self.noises[-2], noise.view(self.noises.shape)
+        before, self.noises = self.noises[-2], self._fresh_noises()
         if self._correlation:
-            for fresh in self.noises:
-                fresh.copy_(following(before, fresh, self._correlation))
-                before = fresh
+            for noise in self.noises:
+                before = noise.copy_(following(before, noise, self._correlation))
+
+    def _fresh_noises(self) -> Tensor:
+        noise = self.network.distribution.noise(self.noises.shape[0] * self._rows, self.generator, self.device)
+        return noise.view(self.noises.shape)
 
     def answer(self, slot: int, t: int) -> PolicyStep:
         """What the policy says of the observations of a step; good until the next answer."""

@@ -288,7 +288,8 @@ def test_the_console_says_what_was_chosen_and_why() -> None:
         ({"lr_schedule": "linear"}, {}, "linear"),
         ({"learning_rate": 3e-4, "lr_schedule": "kl_adaptive_minibatch"}, {}, "kl_adaptive_minibatch"),
         ({"algorithm": "rnd"}, {}, "constant"),
-        ({"algorithm": "my_module:MyPPO"}, {}, "constant"),
+        ({"algorithm": "my_module:MyPPO"}, {}, "kl_adaptive_batch"),  # beside which it is measured
+        ({"algorithm": "my_module:MySAC"}, {"replay": ReplayConfig(replay="uniform")}, "constant"),
         ({}, {"replay": ReplayConfig(replay="staleness")}, "constant"),
         ({}, {"population": PopulationConfig(with_pbt=True)}, "constant"),
     ],
