@@ -44,6 +44,8 @@ def algorithm_of(config: LearnerConfig) -> Algorithm:
         algorithm = make(config, **settings)
     if not isinstance(algorithm, Algorithm):
         raise ConfigError([f"{name} made a {type(algorithm).__name__}, expected a subclass of sf.Algorithm."])
+    if not hasattr(algorithm, "is_first_epoch"):
+        raise ConfigError([f"{name} does not call super().__init__(config) in its __init__. Do so before the rest."])
     return algorithm
 
 

@@ -106,7 +106,7 @@ def _read(path: Path) -> Run:
         env=str(run.get("env", "?")),
         frames=_number(summary.get("frames")) or _number(point.get("frames")) or 0,
         score=(_number(policies[0].get("reward")) if tag == RETURN else None) or _number(point.get(tag)),
-        state=state_of(path, bool(config or point or any(path.glob("checkpoint*"))), summary),
+        state=state_of(path, bool(config or point or any(path.glob("checkpoint*/*"))), summary),
         num_bytes=num_bytes,
         changed_s=changed_s,
     )

@@ -51,7 +51,7 @@ def train_dir(tmp_path: Path) -> Path:
     run_of(tmp_path, "stopped", "CartPole-v1", 20.0, 130, age_s=400)
     run_of(tmp_path, "failed", "Pendulum-v1", None, 7, age_s=130)
     run_of(tmp_path, "killed", "Pendulum-v1", -900.5, None, frames=5000, age_s=5 * 86400)
-    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "checkpoint_p0").mkdir(parents=True)  # and refused before its configuration was written
     (tmp_path / "begun" / MARKER).touch()
     (tmp_path / "no_run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "pole")
