@@ -44,6 +44,12 @@ FEW = "--stats_avg=20"
 SERIAL = "--async_rl=False", "--serial_mode=True"
 
 
+LONG_HORIZON = (
+    "--gamma=0.9999", "--gae_lambda=0.98", "--num_envs_per_worker=4", "--worker_num_splits=1", "--rollout=1024",
+)  # fmt: skip
+"""Where a reward follows from what was done a thousand steps before."""
+
+
 def _plain(env: str, frames: int, *flags: str) -> tuple[str, ...]:
     """The defaults, in one process so that a seed repeats."""
     return f"--env={env}", f"--train_for_env_steps={frames}", *SERIAL, *flags
@@ -108,7 +114,7 @@ TASKS = (
     Task("LunarLander-v3", "zoo", _plain("LunarLander-v3", 1_000_000), 200, "242.1"),
     Task("LunarLanderContinuous-v3", "zoo", _plain("LunarLanderContinuous-v3", 1_000_000), 200, "270.9"),
     Task("BipedalWalker-v3", "zoo", _plain("BipedalWalker-v3", 1_000_000), 280, "287.9, 5M frames"),
-    Task("Swimmer-v5", "zoo", _plain("Swimmer-v5", 1_000_000, "--gamma=0.9999"), 250, "281.6"),
+    Task("Swimmer-v5", "zoo", _plain("Swimmer-v5", 1_000_000, *LONG_HORIZON), 250, "281.6"),
     Task("Pendulum-v1", "zoo", _plain("Pendulum-v1", 300_000), -200, "-172.2"),
     _recurrent("CartPole", 475, "500"),
     _recurrent("Pendulum", -250, "-218"),
