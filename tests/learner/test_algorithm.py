@@ -250,7 +250,7 @@ def test_a_trial_changes_nothing(algorithm: type[Algorithm], settings: dict[str,
     assert torch.equal(torch.get_rng_state(), random)
 
 
-class Forgetful(PPO):
+class WithoutBeginning(PPO):
     """It does not begin as its base class does."""
 
     def __init__(self, config: LearnerConfig) -> None:
@@ -267,7 +267,10 @@ class Forgetful(PPO):
         (f"{EXAMPLES}.auxiliary_loss:Foresight", r"Foresight raised TypeError in its construction"),
         ("tests.helpers.updates:learner_config", r"raised TypeError in its construction|made a LearnerConfig"),
         ("types:SimpleNamespace", r"algorithm=types:SimpleNamespace .* in its construction|made a SimpleNamespace"),
-        (f"{__name__}:Forgetful", r"Forgetful does not call super\(\).__init__\(config\) in its __init__\."),
+        (
+            f"{__name__}:WithoutBeginning",
+            r"WithoutBeginning does not call super\(\).__init__\(config\) in its __init__\.",
+        ),
         ("builtins:repr", r"algorithm=builtins:repr made a str, expected a subclass of sf\.Algorithm\."),
     ],
 )
