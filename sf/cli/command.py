@@ -10,6 +10,7 @@ import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TextIO
 
 from sf.errors import ExitCode, InternalError, SfError, WorkerCrashed
@@ -69,8 +70,19 @@ def _run(command: Callable[[], int]) -> int:
         if isinstance(error, BrokenPipeError) and _reader_has_gone(sys.stdout):
             raise  # any other pipe is one of ours
         traceback.print_exc()
-        print("This is a fault of sf itself. Please report it with the lines above.", file=sys.stderr)
+        print(_whose_fault(error), file=sys.stderr)
         return ExitCode.INTERNAL
+
+
+def _whose_fault(error: Exception) -> str:
+    """A sentence after the traceback: the code of the user's that it went through last, or else sf."""
+    ours = (str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_file()]
+    theirs = [frame for frame in frames if not frame.filename.startswith(ours)]
+    if not theirs:
+        return "This is a fault of sf itself. Please report it with the lines above."
+    last = theirs[-1]
+    return f"It was raised in {last.name}, line {last.lineno} of {last.filename}, or in what that line calls."
 
 
 def _flush() -> None:

@@ -152,7 +152,7 @@ def _better_id(env: str) -> str:
 
 
 def _next_steps(run: RunConfig, encoder: str) -> str:
-    checkpoints = [path.name for path in run.experiment_dir.glob("checkpoint_p*/checkpoint_*")]
+    checkpoints = [path.name for path in run.experiment_dir.glob("checkpoint_p*/**/checkpoint_*")]
     if all(name.startswith(UNTRAINED) for name in checkpoints):
         holds = "an untrained checkpoint" if checkpoints else "no checkpoint"
         return f"Nothing was trained yet; {run.experiment_dir} holds {holds}."

@@ -2,8 +2,8 @@
 
     algorithm.state_dict() -> named tensors -> checkpoint, other learners -> algorithm.load_state_dict(...)
 
-Modules and optimizers in the attributes of an algorithm are found by themselves, also in a list, tuple or dict there.
-Names are those of the attribute and of the tensor within it, such as ``target.policy_head.weight``.
+Modules, parameters and optimizers in the attributes of an algorithm are found by themselves, also in a list, tuple or
+dict there. Names are those of the attribute and of the tensor within it, such as ``target.policy_head.weight``.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from sf.learner.peers import Peers
 from sf.nets.flat import named_variables
 from sf.storage.differences import tensor_differences
 
-Part = nn.Module | Optimizer
+Part = nn.Module | nn.Parameter | Optimizer
 
 
 def parts_of(owner: object) -> dict[str, Part]:
-    """Modules and optimizers in the attributes of an object, by name; modules once they have weights."""
+    """Modules, parameters and optimizers in the attributes of an object, by name; modules once they have weights."""
     found: dict[str, Part] = {}
     for name, value in vars(owner).items():
         for key, part in entries(name, value):
-            if isinstance(part, Optimizer) or (isinstance(part, nn.Module) and not _is_lazy(part)):
+            if isinstance(part, (Optimizer, nn.Parameter)) or (isinstance(part, nn.Module) and not _is_lazy(part)):
                 found[key] = part
     return found
 
@@ -86,9 +86,13 @@ def load_parts(owner: object, state: Mapping[str, Tensor]) -> None:
 
 @contextmanager
 def parts_unchanged(owner: object) -> Iterator[None]:
-    """Puts modules and optimizers back to where they are now; those that are made meanwhile stay."""
-    before = [(part, copy.deepcopy(part.state_dict())) for part in parts_of(owner).values()]
+    """Puts modules, parameters and optimizers back to where they are now; those that are made meanwhile stay."""
+    parts = parts_of(owner).values()
+    alone = [(part, part.detach().clone()) for part in parts if isinstance(part, nn.Parameter)]
+    before = [(part, copy.deepcopy(part.state_dict())) for part in parts if not isinstance(part, nn.Parameter)]
     yield
+    for parameter, value in alone:
+        parameter.detach().copy_(value)
     for part, state in before:
         part.load_state_dict(state)
 
@@ -131,6 +135,8 @@ def _below(name: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _state(part: Part) -> dict[str, Tensor]:
     if isinstance(part, Optimizer):
         return _state_of_optimizer(part)
+    if isinstance(part, nn.Parameter):
+        return {"value": part.detach()}
     return {name: variable.detach() for name, variable in named_variables(part)}
 
 

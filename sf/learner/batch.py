@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
+from sf.learner.column_names import unknown
 from sf.shared.slot_fields import LAST_OBSERVATIONS, OBSERVATIONS, below
 
 
@@ -27,7 +28,11 @@ class Batch:
 
     def __getitem__(self, name: str) -> Tensor:
         """The column of a stored field."""
-        return self.by_step[name] if name in self.by_step else self.by_trajectory[name]
+        if name in self.by_step:
+            return self.by_step[name]
+        if name in self.by_trajectory:
+            return self.by_trajectory[name]
+        raise KeyError(unknown(name, "column of the batch", [*self.by_step, *self.by_trajectory]))
 
     @property
     def observations(self) -> dict[str, Tensor]:

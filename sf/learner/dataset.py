@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sf.config import LearnerConfig
 from sf.learner.batch import Batch
+from sf.learner.column_names import unknown
 from sf.learner.returns import gae, values_after, vtrace
 from sf.policy import ActorCritic, Sequences
 
@@ -43,6 +44,8 @@ class Transitions:
 
     def __getitem__(self, name: str) -> Tensor:
         """A column that the algorithm has added."""
+        if name not in self.extra:
+            raise KeyError(unknown(name, "column that prepare has added with with_columns", list(self.extra)))
         return self.extra[name]
 
     def with_columns(self, **columns: Tensor) -> Transitions:

@@ -43,7 +43,7 @@ class PPO(Algorithm):
         """See `Algorithm`; the clip ranges of `config` are those of the beginning of the run."""
         super().__init__(config)
         self._flags = config
-        self.prepares_each_epoch = config.with_vtrace or config.recompute_advantages
+        self.prepares_each_epoch = self.prepares_each_epoch or config.with_vtrace or config.recompute_advantages
         self.has_gradients = self.has_gradients and config.objective == "ppo" and not config.ppo_dual_clip
         self._small, self._coefficients = small_steps(config), _coefficients(config)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
@@ -56,6 +56,11 @@ class TrainedNetwork(nn.Module):
         self.register_buffer("exp_avg_sq", self._adam.exp_avg_sq)
         self.register_buffer("num_steps", torch.zeros((), dtype=torch.int64))
         self.num_steps: Tensor
+
+    @property
+    def trained(self) -> Sequence[Tensor]:
+        """What its optimizer moves: all at once, and each by itself."""
+        return self._trained
 
     @property
     def flat(self) -> Tensor:

@@ -7,18 +7,20 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from sf.config import OF_ALGORITHMS, LearnerConfig
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm, Losses
-from sf.learner.algorithm_state import parts_unchanged
+from sf.learner.algorithm_state import Part, parts_of, parts_unchanged
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.metrics import TAKEN
 from sf.learner.optimizer import FlatAdam
 from sf.learner.ppo import PPO
+from sf.learner.trained_network import TrainedNetwork
 from sf.plugins import ALGORITHMS, blamed_on
 from sf.plugins.settings import settings_for
 from sf.policy import ActorCritic, Sequences
@@ -97,11 +99,50 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
     Raises:
         ConfigError: it raises an exception, or a method returns something else than it has to.
     """
+    name = f"algorithm={type(algorithm).__name__}"
     with parts_unchanged(algorithm):
-        return _tried(algorithm, policy)
+        losses = _tried(algorithm, policy)
+        if not algorithm.has_gradients:
+            with blamed_on(name, "the backward pass of its loss, whose arguments it may not change in place"):
+                torch.autograd.grad(losses.total, list(policy.parameters()), retain_graph=True, allow_unused=True)
+        try_state(name, algorithm)
+    return tuple(losses.terms)
 
 
-def _tried(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
+def note_on_untrained(algorithm: Algorithm, policy: ActorCritic) -> str:
+    """A sentence if the loss depends on weights beside the policy that nothing will train; else nothing."""
+    with parts_unchanged(algorithm):
+        total, weights = _tried(algorithm, policy).total, _untrained(parts_of(algorithm))
+        found: Sequence[Tensor | None] = ()
+        if weights:
+            found = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
+    reached = [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]
+    if not reached:
+        return ""
+    return (
+        f"Warning: the loss of algorithm={type(algorithm).__name__} depends on {', '.join(reached)}, which no "
+        "optimizer in its attributes trains. Make it a TrainedNetwork and call its step in after_step, or give it an "
+        "optimizer."
+    )
+
+
+def _untrained(parts: Mapping[str, Part]) -> dict[str, Tensor]:
+    """Weights that could have a gradient and have no optimizer."""
+    weights: dict[str, Tensor] = {}
+    trained = set[int]()
+    for name, part in parts.items():
+        if isinstance(part, Optimizer):
+            trained |= {id(each) for group in part.param_groups for each in group["params"]}
+        elif isinstance(part, nn.Parameter):
+            weights[name] = part
+        else:
+            weights |= {f"{name}.{key}": each for key, each in part.named_parameters()}
+            networks = [module for module in part.modules() if isinstance(module, TrainedNetwork)]
+            trained |= {id(each) for network in networks for each in network.trained}
+    return {name: each for name, each in weights.items() if each.requires_grad and id(each) not in trained}
+
+
+def _tried(algorithm: Algorithm, policy: ActorCritic) -> Losses:
     name = f"algorithm={type(algorithm).__name__}"
     fields = fields_of(algorithm, policy.info)
     _try_fields(name, fields, policy)
@@ -124,8 +165,7 @@ def _tried(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
         losses = algorithm.loss(evaluation, transitions)
     if problems := [f"{name}: {problem}" for problem in _problems(losses)]:
         raise ConfigError(problems)
-    try_state(name, algorithm)
-    return tuple(losses.terms)
+    return losses
 
 
 def _try_heads(policy: ActorCritic, size: int) -> None:

@@ -10,8 +10,9 @@ Where a policy has several learners, a batch is this learner's share of the data
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -38,6 +39,8 @@ from sf.learner.trial import loss_terms_of
 from sf.learner.update_summary import UpdateSummary
 from sf.policy import ActorCritic, Evaluation
 from sf.shared.arena import Array
+
+log = logging.getLogger(__name__)
 
 RATIO_TOLERANCE = 1e-5
 """Tolerance of row C36; actions of very many columns may be off by the rounding of their log-probability."""
@@ -72,6 +75,8 @@ class Update(Training):
         """
         super().__init__(policy, config, PPO(config) if algorithm is None else algorithm, num_streams, peers)
         self._loss_terms = loss_terms_of(self.algorithm, policy)
+        self._told = set[str]()
+        """Terms of the loss that were not finite."""
         self._network = graphed(propagation_through(policy, self.algorithm), policy, self.algorithm)
         self._way_back, self._small = self._network, small_steps(config)
         self.replays = replay.replay != "none"
@@ -190,7 +195,9 @@ class Update(Training):
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
-        return self._summary.read(self.peers)
+        numbers = self._summary.read(self.peers)
+        self._tell_spoiled({name: numbers[name] for name in self._loss_terms if name in numbers})
+        return numbers
 
     @property
     def _oldest(self) -> int | None:
@@ -232,6 +239,8 @@ class Update(Training):
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = self.optimizer.clip()
         if not math.isfinite(grad_norm):  # the same for all learners
+            if losses is not None:
+                self._tell_spoiled({name: value.item() for name, value in losses.terms.items()})
             self._leave_out(rows)
             return False
         lr = self.lr
@@ -252,6 +261,13 @@ class Update(Training):
             )
             self._summary.note(step, minibatch.each_lag)
         return True
+
+    def _tell_spoiled(self, terms: Mapping[str, float]) -> None:
+        """Says once of a term of the loss that it is no number; without a gradient it spoils nothing else."""
+        spoiled = [name for name, value in terms.items() if not math.isfinite(value) and name not in self._told]
+        if spoiled:
+            self._told.update(spoiled)
+            log.warning("Not finite in the loss: %s. See the curves of these terms below train/.", ", ".join(spoiled))
 
     def _leave_out(self, minibatch: Transitions) -> None:
         """Forgets the gradients of a step that is not taken, and counts it.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from sf.config import Config, note_on_unread_flags
-from sf.config.algorithms import draws_trajectories, is_off_policy
+from sf.config.algorithms import draws_trajectories, is_off_policy, values_of
+from sf.config.as_flags import as_flags
 from sf.config.observation_groups import encoders_of
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
@@ -16,6 +18,9 @@ from sf.run.specifications import START_S
 from sf.shared.fields import StoredField
 from sf.shared.slot_fields import last_observation_fields
 from sf.spaces import EnvInfo
+
+DECISIVE = "replay", "exploration", "use_rnn", "actor_critic_share_weights"
+"""Flags without which an algorithm that needs them does not work."""
 
 Fields = Mapping[str, StoredField]
 """Further columns of a batch, by name."""
@@ -83,13 +88,14 @@ def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
 
     from sf.learner.off_policy import OffPolicy
     from sf.learner.off_policy_trial import try_update
-    from sf.learner.trial import algorithm_of, begin, fields_of, loss_terms_of, unread_flags
+    from sf.learner.trial import algorithm_of, begin, fields_of, loss_terms_of, note_on_untrained, unread_flags
     from sf.nets.device import accelerators
     from sf.policy import ActorCritic
 
     device = torch.device(accelerators()[0] if config.run.device == "gpu" else "cpu")
     policy = ActorCritic(info, config.model, device, config.run.bf16)
     algorithm = algorithm_of(config.learner)
+    expect_flags_of_base(config, type(algorithm))
     if isinstance(algorithm, OffPolicy):
         try_update(algorithm, policy)
         return PluginsTried(fields=fields_of(algorithm, info))
@@ -98,7 +104,32 @@ def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
     loss_terms_of(algorithm, policy)
     if ALGORITHMS.is_ours(config.learner.algorithm):
         return PluginsTried(fields=fields)
-    return PluginsTried(note_on_unread_flags(config.learner, unread_flags(config.learner, policy, changed)), fields)
+    unread = note_on_unread_flags(config.learner, unread_flags(config.learner, policy, changed))
+    return PluginsTried(" ".join(filter(None, (note_on_untrained(algorithm, policy), unread))), fields)
+
+
+def expect_flags_of_base(config: Config, kind: type) -> None:
+    """An algorithm of the user's may derive from one of sf, whose name sets flags; another name sets none.
+
+    Raises:
+        ConfigError: it cannot work, because the policy acts in another way or nothing is replayed.
+    """
+    shorts = {place: short for short, place in ALGORITHMS.built_in.items()}
+    bases = [shorts[place] for each in kind.__mro__ if (place := f"{each.__module__}:{each.__qualname__}") in shorts]
+    if ALGORITHMS.is_ours(config.learner.algorithm) or not bases:
+        return
+    flags = values_of(bases[0])
+    now = {name: value for role in config.to_json().values() for name, value in role.items()}
+    differing = {name: value for name, value in flags.items() if now[name] != value}
+    if needed := [name for name in DECISIVE if name in differing]:
+        words = [word for name, value in differing.items() for word in as_flags(name, value)]
+        raise ConfigError(
+            [
+                f"algorithm={config.learner.algorithm} derives from {bases[0]}, which needs {needed[0]}="
+                f"{flags[needed[0]]}; found {now[needed[0]]}. The name {bases[0]} sets flags and one of your own sets "
+                f"none, so give those that you want to keep: {shlex.join(words)}"
+            ]
+        )
 
 
 def fields_of_ours(config: Config, info: EnvInfo) -> Fields:

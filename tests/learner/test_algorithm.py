@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from examples.algorithms.decoupled_ppo import DecoupledPPO
 from examples.algorithms.policy_gradient import PolicyGradient
@@ -20,7 +20,8 @@ from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.propagation import Recorded, WrittenOut, propagation_through
-from sf.learner.trial import algorithm_of, loss_terms_of, unread_flags
+from sf.learner.trained_network import TrainedNetwork
+from sf.learner.trial import algorithm_of, loss_terms_of, note_on_untrained, unread_flags
 from sf.learner.update import Update
 from sf.plugins import ALGORITHMS
 from sf.policy import ActorCritic, Evaluation
@@ -248,6 +249,86 @@ def test_a_trial_changes_nothing(algorithm: type[Algorithm], settings: dict[str,
     assert torch.equal(policy.flat, before)
     assert not policy.flat_gradient.any()
     assert torch.equal(torch.get_rng_state(), random)
+
+
+class WithHead(PPO):
+    """A head that nothing trains, or an optimizer does, or a `TrainedNetwork`."""
+
+    def __init__(self, config: LearnerConfig, way: str) -> None:
+        super().__init__(config)
+        head = nn.Linear(4, 3)
+        self.head: Any = TrainedNetwork(head, 0.1, torch.device("cpu")) if way == "network" else head
+        self.scale = nn.Parameter(torch.ones(()), requires_grad=way != "network")
+        if way == "optimizer":
+            self.optimizer = torch.optim.Adam([*head.parameters(), self.scale])
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        errors = self.head(minibatch.observations["obs"])
+        return super().loss(evaluation, minibatch).plus(further_loss=self.scale * errors.square().mean())
+
+
+@pytest.mark.parametrize("way", ["nothing", "optimizer", "network"])
+def test_weights_that_nothing_trains_are_told(way: str) -> None:
+    note = note_on_untrained(WithHead(LearnerConfig(), way), make_policy())
+    told = "the loss of algorithm=WithHead depends on head.weight, head.bias, scale, which no optimizer"
+    assert (told in note) == (way == "nothing")
+    assert (note == "") == (way != "nothing")
+
+
+class InPlace(PPO):
+    """Changes what it was given."""
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        losses = super().loss(evaluation, minibatch)
+        minibatch.advantages.zero_()
+        return losses
+
+
+class PreparesEachEpoch(PPO):
+    """As the class says."""
+
+    prepares_each_epoch = True
+
+
+def test_a_loss_that_changes_its_arguments_is_refused_before_the_run() -> None:
+    with pytest.raises(ConfigError, match="in the backward pass of its loss, whose arguments it may not change"):
+        loss_terms_of(InPlace(LearnerConfig()), make_policy())
+
+
+def test_a_subclass_of_ppo_prepares_before_each_epoch_if_its_class_says_so() -> None:
+    assert PreparesEachEpoch(LearnerConfig()).prepares_each_epoch
+    assert not PPO(LearnerConfig()).prepares_each_epoch
+
+
+class Spoiled(PPO):
+    """A term beside the total is no number after the first step."""
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        losses = super().loss(evaluation, minibatch)
+        beside = torch.tensor(float("nan") if self.version else 0.0)
+        return Losses(losses.total, {**losses.terms, "beside": beside})
+
+
+def test_a_term_that_is_no_number_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    config = learner_config(num_batches_per_epoch=2, num_epochs=2)
+    update = Update(make_policy(), config, algorithm=Spoiled(config))
+    for _ in range(3):
+        update.want_summary = True
+        list(update.steps(act(update.policy, version=update.version)))
+        update.summary()
+    assert [record.message for record in caplog.records if "Not finite" in record.message] == [
+        "Not finite in the loss: beside. See the curves of these terms below train/."
+    ]
+
+
+def test_a_column_that_is_not_there_is_told_with_the_nearest_one() -> None:
+    batch = act(make_policy())
+    with pytest.raises(KeyError, match=r"'reward' is no column of the batch\. Did you mean 'rewards'"):
+        batch["reward"]
+    transitions = PPO(LearnerConfig()).prepare(batch, make_policy()).with_columns(bonus=batch.rewards.flatten())
+    assert torch.equal(transitions["bonus"], batch.rewards.flatten())
+    with pytest.raises(KeyError, match=r"'aux' is no column that prepare has added .* There are: bonus"):
+        transitions["aux"]
 
 
 class WithoutBeginning(PPO):

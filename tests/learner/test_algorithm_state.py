@@ -69,6 +69,23 @@ def test_modules_and_optimizers_are_found_with_what_the_author_adds() -> None:
     assert update.version == 2
 
 
+def test_parameters_by_themselves_are_kept_as_modules_are() -> None:
+    class WithParameter(PPO):
+        def __init__(self, config: LearnerConfig) -> None:
+            super().__init__(config)
+            self.scale, self.more = nn.Parameter(torch.ones(2)), [nn.Parameter(torch.zeros(3))]
+
+    algorithm, other = WithParameter(LearnerConfig()), WithParameter(LearnerConfig())
+    saved = {name: tensor + 1 for name, tensor in algorithm.state_dict().items()}
+    assert saved.keys() == {"scale.value", "more.0.value"}
+    other.load_state_dict(saved)
+    assert other.scale.tolist() == [2.0, 2.0]
+    assert other.more[0].tolist() == [1.0, 1.0, 1.0]
+    with parts_unchanged(other), torch.no_grad():
+        other.scale.add_(1)
+    assert other.scale.tolist() == [2.0, 2.0]
+
+
 def test_a_state_that_is_loaded_is_the_one_that_was_saved() -> None:
     algorithm, _ = trained(3)
     other, _ = trained(1)
