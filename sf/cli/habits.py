@@ -30,7 +30,8 @@ OURS: Mapping[str, str] = {
     "n_epochs": "num_epochs", "ent_coef": "exploration_loss_coeff", "vf_coef": "value_loss_coeff",
     "clip_range": "ppo_clip_ratio", "clip_range_vf": "ppo_clip_value", "normalize_advantage": "normalize_advantages",
     "use_sde": "noise_correlation", "eval_freq": "eval_every_steps", "n_eval_episodes": "eval_episodes",
-    "save_freq": "save_every_sec",
+    "save_freq": "save_every_sec", "sde_sample_freq": "noise_correlation", "action_noise": "noise_correlation",
+    "log_std_init": "initial_stddev",
     "policy": "encoder", "policy_kwargs": "encoder_mlp_layers", "lstm_hidden_size": "rnn_size",
     "n_lstm_layers": "rnn_num_layers", "optimizer": "",
     "log_folder": "train_dir", "tensorboard_log": "train_dir", "track": "with_wandb",
@@ -42,7 +43,8 @@ OURS: Mapping[str, str] = {
     "torch_deterministic": "",
     # Sample Factory
     "algo": "algorithm", "batched_sampling": "vectorization", "decorrelate_envs_on_one_worker": "",
-    "kl_coeff": "kl_loss_coeff", "load_checkpoint_kind": "",
+    "kl_coeff": "kl_loss_coeff", "load_checkpoint_kind": "", "recurrence": "rollout",
+    "decorrelate_experience_on_one_worker": "",
     # RLlib and others
     "lr": "learning_rate", "lambda": "gae_lambda", "lam": "gae_lambda", "entropy_coeff": "exploration_loss_coeff",
     "entropy_coef": "exploration_loss_coeff", "num_sgd_iter": "num_epochs", "sgd_minibatch_size": "batch_size",
@@ -69,7 +71,10 @@ SETTINGS: Mapping[str, Mapping[str, float]] = {
     "target_network_frequency": {"target_every": 500}, "target_update_interval": {"target_every": 500},
     "exploration_fraction": {"epsilon_fraction": 0.2}, "start_e": {"epsilon_start": 1.0},
     "end_e": {"epsilon_end": 0.05}, "exploration_initial_eps": {"epsilon_start": 1.0},
-    "exploration_final_eps": {"epsilon_end": 0.05},
+    "exploration_final_eps": {"epsilon_end": 0.05}, "exploration_noise": {"exploration_noise": 0.1},
+    "policy_noise": {"target_noise": 0.2}, "target_policy_noise": {"target_noise": 0.2},
+    "noise_clip": {"most_target_noise": 0.5}, "target_noise_clip": {"most_target_noise": 0.5},
+    "policy_delay": {"policy_every": 2}, "policy_frequency": {"policy_every": 2},
 }  # fmt: skip
 """Flags of other libraries to examples of settings of algorithms, which come with `--algorithm_kwargs`."""
 

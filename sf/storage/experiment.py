@@ -18,6 +18,7 @@ import contextlib
 import datetime
 import difflib
 import fcntl
+import glob
 import json
 import os
 import shutil
@@ -35,6 +36,8 @@ from sf.storage.given import read_given
 from sf.storage.objects import json_object
 
 MARKER = ".sf-experiment"
+OVERWRITTEN = ".sf-overwritten"
+"""Marks an earlier run that was set aside to be overwritten."""
 CONSOLE_LOG = "console.log"
 MOST_NAMED = 5
 """Runs that an error message lists."""
@@ -54,17 +57,17 @@ class Experiment:
         self.owner: Owner
         self.set_aside = ""
         """Where an earlier run is now, if it is not continued; a sentence."""
-        self._overwritten: Path | None = None
-        """The earlier run that is deleted as soon as this one has saved something."""
+        self._overwrites = restart_behavior == "overwrite"
         with errors_told(self.path):
             occupied = _expect_ours(self.path)
         self._open_and_lock()
         with errors_told(self.path):
+            (self.path / OVERWRITTEN).unlink(missing_ok=True)  # who goes on with it wants to keep it
             if occupied and restart_behavior != "resume":
                 old = self._move_earlier()
                 self.set_aside = f"The earlier run is in {old} now."
-                if restart_behavior == "overwrite":
-                    self._overwritten = old
+                if self._overwrites:
+                    (old / OVERWRITTEN).touch(mode=0o600)
                     self.set_aside = f"The earlier run is in {old} until this one has saved a checkpoint."
         self.begin()
 
@@ -107,19 +110,22 @@ class Experiment:
         return old
 
     def delete_overwritten(self) -> str:
-        """Deletes the run that this one overwrites, which has saved something by now.
+        """Deletes the runs that this one overwrites, which has saved something by now; only the first call does.
+
+        They are the one before it, and those before runs that were to overwrite one and saved nothing.
 
         Returns:
-            A sentence for the user; nothing where there is no such run, or none any more.
+            A sentence for the user; nothing where there is no such run.
         """
-        old, self._overwritten = self._overwritten, None
-        if old is None:
-            return ""
-        try:
-            shutil.rmtree(old)
-        except OSError as error:
-            return f"Warning: the earlier run in {old} was not deleted: {error.strerror or error}."
-        return f"The earlier run in {self.path} was deleted."
+        overwrites, self._overwrites = self._overwrites, False
+        earlier = self.path.parent.glob(f"{glob.escape(self.path.name)}.before-*") if overwrites else ()
+        found = [each for each in earlier if (each / MARKER).is_file() and (each / OVERWRITTEN).is_file()]
+        for each in found:
+            try:
+                shutil.rmtree(each)
+            except OSError as error:
+                return f"Warning: the earlier run in {each} was not deleted: {error.strerror or error}."
+        return f"The earlier run in {self.path} was deleted." if found else ""
 
     def _sign(self) -> str:
         now = datetime.datetime.now().isoformat(timespec="microseconds")

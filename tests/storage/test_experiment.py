@@ -80,6 +80,26 @@ def test_fault_g3_restart_moves_all_but_the_lock_and_overwrite_deletes_it(tmp_pa
         assert stat.S_IMODE((directory / MARKER).stat().st_mode) == 0o600
 
 
+def test_fault_g3_what_runs_without_a_checkpoint_have_set_aside_is_deleted_as_well(tmp_path: Path) -> None:
+    """And neither what `restart` keeps, nor a directory of the user that has such a name."""
+    Experiment(str(tmp_path), "x", "resume").close()
+    for content, behavior in (
+        ("first", "overwrite"),
+        ("of a run that saved nothing", "restart"),
+        ("last", "overwrite"),
+    ):
+        (tmp_path / "x" / "config.json").write_text(content)
+        experiment = Experiment(str(tmp_path), "x", behavior)  # type: ignore[arg-type]
+        if content != "last":
+            experiment.close()
+    (tmp_path / "x.before-mine").mkdir()
+    assert experiment.delete_overwritten() == f"The earlier run in {tmp_path / 'x'} was deleted."
+    left = {path.name: (path / "config.json") for path in tmp_path.glob("x.before-*")}
+    assert not left.pop("x.before-mine").exists()
+    assert [path.read_text() for path in left.values()] == ["of a run that saved nothing"]
+    experiment.close()
+
+
 def test_fault_d3_file_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused = run(tmp_path, *CARTPOLE, "--train_dir=file")
