@@ -83,11 +83,8 @@ def test_fault_g3_restart_moves_all_but_the_lock_and_overwrite_deletes_it(tmp_pa
 def test_fault_g3_what_runs_without_a_checkpoint_have_set_aside_is_deleted_as_well(tmp_path: Path) -> None:
     """And neither what `restart` keeps, nor a directory of the user that has such a name."""
     Experiment(str(tmp_path), "x", "resume").close()
-    for content, behavior in (
-        ("first", "overwrite"),
-        ("of a run that saved nothing", "restart"),
-        ("last", "overwrite"),
-    ):
+    runs = {"first": "overwrite", "of a run that saved nothing": "restart", "last": "overwrite"}
+    for content, behavior in runs.items():
         (tmp_path / "x" / "config.json").write_text(content)
         experiment = Experiment(str(tmp_path), "x", behavior)  # type: ignore[arg-type]
         if content != "last":
@@ -97,6 +94,17 @@ def test_fault_g3_what_runs_without_a_checkpoint_have_set_aside_is_deleted_as_we
     left = {path.name: (path / "config.json") for path in tmp_path.glob("x.before-*")}
     assert not left.pop("x.before-mine").exists()
     assert [path.read_text() for path in left.values()] == ["of a run that saved nothing"]
+    experiment.close()
+
+
+def test_fault_g3_an_earlier_run_that_is_taken_up_again_is_kept(tmp_path: Path) -> None:
+    Experiment(str(tmp_path), "x", "resume").close()
+    (tmp_path / "x" / "config.json").write_text("first")
+    experiment = Experiment(str(tmp_path), "x", "overwrite")
+    (aside,) = tmp_path.glob("x.before-*")
+    Experiment(str(tmp_path), aside.name, "resume").close()
+    assert experiment.delete_overwritten() == ""
+    assert (aside / "config.json").read_text() == "first"
     experiment.close()
 
 
