@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sf.errors import ExperimentError, UsageError
+from sf.errors import EnvError, ExperimentError, UsageError
 from sf.storage.experiment import errors_told, hint_at
+from sf.storage.runs import CHECKPOINTS_OF_PLAN, PLAN
 
 if TYPE_CHECKING:
     from sf.config import RunConfig
@@ -23,6 +24,12 @@ def experiment_directory(train_dir: Path, experiment: str) -> Path:
         ExperimentError: there is none with checkpoints, or it cannot be read; names the one that may be meant.
     """
     with errors_told((train_dir / experiment).absolute()):
+        if (train_dir / experiment / PLAN).is_file():
+            raise ExperimentError(
+                f"{train_dir / experiment} is a run of sf-plan, whose policies play in a program: "
+                f"trainer.restore({str(train_dir / experiment / CHECKPOINTS_OF_PLAN)!r}), then "
+                "trainer.compute_single_action(observation). See docs/plans.md."
+            )
         if (train_dir / experiment / "checkpoint_p0").is_dir():
             os.listdir(train_dir / experiment / "checkpoint_p0")
             return train_dir / experiment
@@ -75,7 +82,15 @@ def environment(
             f"The experiment was trained on {name}, which imports a module. If you trust it, name it: --env={name}"
         )
     limit = max_episode_steps or (run.max_episode_steps if run else None) or longest
-    return find_env(name, json.loads(env_kwargs or (run.env_kwargs if run else "{}")), limit)
+    try:
+        return find_env(name, json.loads(env_kwargs or (run.env_kwargs if run else "{}")), limit)
+    except EnvError as error:
+        if env is not None or not str(error).startswith("There is no environment"):
+            raise
+        raise EnvError(
+            f"There is no environment {name!r} here, on which the run was trained: a program has registered it. Name "
+            f"its module as well: --env=module:{name}"
+        ) from None
 
 
 def trust(encoder: str | None, env: str | None = None) -> None:

@@ -18,8 +18,8 @@ from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.episodes import REWARD_EPISODES
 from sf.plans.environments import env_name
 from sf.plans.rollout_ops import STEPS_SAMPLED
-from sf.plans.saved_state import CHECKPOINTS, are_there
-from sf.plans.trainer import Trainer
+from sf.plans.saved_state import are_there
+from sf.plans.trainer import Trainer, merged
 from sf.processes.signals import Signals, noted_signals, parent
 from sf.run.finished import nothing_left
 from sf.run.reasons import ExitReason, limit_reached
@@ -27,6 +27,7 @@ from sf.shared.episodes import Episode
 from sf.shared.ledger import Ledger
 from sf.storage.experiment import CONSOLE_LOG, Experiment
 from sf.storage.objects import json_object
+from sf.storage.runs import CHECKPOINTS_OF_PLAN as CHECKPOINTS
 from sf.storage.runs import PLAN
 
 KEPT = 2
@@ -41,6 +42,7 @@ def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: Pla
     Raises:
         SfError: a setting is refused, or the plan ended because something broke.
     """
+    merged(trainer_class, settings)  # refused before anything is written
     defaults = trainer_class.default_config
     env = env_name({**defaults, **settings}.get("env") or "")
     if note := note_on_finished_plan(limits, env):

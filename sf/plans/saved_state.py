@@ -23,8 +23,6 @@ ARRAY = "numpy array"
 PLAIN = bool, int, float, complex, str, bytes, torch.Tensor, type(None)
 
 
-CHECKPOINTS = "checkpoints"
-"""Folder of the checkpoints of a plan in the directory of its run."""
 PLAN = "plan"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -256,9 +257,15 @@ def merged(cls: type[Trainer], config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a trainer class, overridden.
 
     Raises:
-        ConfigError: there is no setting of a name.
+        ConfigError: there is no setting of a name, or text where a number belongs.
     """
     known = {**COMMON, **cls.default_config}
     if unknown := sorted(config.keys() - known.keys()):
-        raise ConfigError([f"{cls.name} has no setting {', '.join(unknown)}. There are {', '.join(sorted(known))}."])
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(sorted(known))}."
+        raise ConfigError([f"{cls.name} has no setting {', '.join(unknown)}. {hint}"])
+    numbers = {name: value for name, value in known.items() if type(value) in (int, float)}
+    texts = [name for name in numbers if isinstance(config.get(name), str)]
+    if problems := [f"{name}={config[name]!r} must be a number, such as {numbers[name]}." for name in texts]:
+        raise ConfigError(problems)
     return {name: copy.deepcopy(config.get(name, value)) for name, value in known.items()}

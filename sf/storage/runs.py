@@ -19,6 +19,8 @@ State = Literal["running", "ended", "stopped", "failed", "killed", "empty"]
 STOPPED = (ExitCode.SIGINT, ExitCode.SIGTERM, ExitCode.REQUEUE)
 PLAN = "plan.json"
 """Says of a run of a plan what config.json says of others."""
+CHECKPOINTS_OF_PLAN = "checkpoints"
+"""Folder of the checkpoints of a plan in the directory of its run."""
 RETURN = "reward/reward"
 """Curve of the mean return."""
 LAST_BYTES = 200_000

@@ -245,6 +245,8 @@ def test_typo_that_only_workers_see_ends_the_plan_at_once(tmp_path: Path, capsys
         (["nothing.py"], "There is no file nothing.py"),
         ([A2C, "--trainer=B2C"], "has no trainer 'B2C', only A2C"),
         (["examples/plans/environments.py"], "has no trainer. Make one with sf.plans.build_trainer"),
+        ([A2C, "--num_worker=1"], "A2C has no setting num_worker. Did you mean num_workers?"),
+        ([A2C, "--env=CartPole-v1", "--lr=abc"], "lr='abc' must be a number, such as "),
         ([A2C, "--lear_rate=1"], "A2C has no setting lear_rate"),
         ([A2C, "surplus"], "Unexpected argument 'surplus'"),
         ([A2C, "--train_for_env_steps=0"], "train_for_env_steps"),
@@ -255,6 +257,8 @@ def test_typo_that_only_workers_see_ends_the_plan_at_once(tmp_path: Path, capsys
 def test_bad_input(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, f"--train_dir={tmp_path}"] if arguments else []) in (ExitCode.USAGE, ExitCode.ENVIRONMENT)
     assert message in capsys.readouterr().err
+    if "setting" in message or "must be a number" in message:
+        assert not list(tmp_path.iterdir()), "what is refused leaves nothing"
 
 
 def test_settings_are_json_or_texts() -> None:
