@@ -88,8 +88,8 @@ def environment(
         if env is not None or not str(error).startswith("There is no environment"):
             raise
         raise EnvError(
-            f"There is no environment {name!r} here, on which the run was trained: a program has registered it. Name "
-            f"its module as well: --env=module:{name}"
+            f"There is no environment {name!r} here, on which the run was trained: a program or a package has "
+            f"registered it there. Install the package, or name the module: --env=module:{name}"
         ) from None
 
 

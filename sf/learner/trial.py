@@ -112,7 +112,7 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
 def note_on_untrained(algorithm: Algorithm, policy: ActorCritic) -> str:
     """A sentence if the loss depends on weights beside the policy that nothing will train; else nothing."""
     with parts_unchanged(algorithm):
-        total, weights = _tried(algorithm, policy).total, _untrained(parts_of(algorithm))
+        total, weights = _tried(algorithm, policy).total, _untrained(parts_of(algorithm), policy)
         found: Sequence[Tensor | None] = ()
         if weights:
             found = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
@@ -126,10 +126,10 @@ def note_on_untrained(algorithm: Algorithm, policy: ActorCritic) -> str:
     )
 
 
-def _untrained(parts: Mapping[str, Part]) -> dict[str, Tensor]:
-    """Weights that could have a gradient and have no optimizer."""
+def _untrained(parts: Mapping[str, Part], policy: ActorCritic) -> dict[str, Tensor]:
+    """Weights beside the policy that could have a gradient and have no optimizer."""
     weights: dict[str, Tensor] = {}
-    trained = set[int]()
+    trained = {id(each) for each in policy.parameters()}
     for name, part in parts.items():
         if isinstance(part, Optimizer):
             trained |= {id(each) for group in part.param_groups for each in group["params"]}

@@ -15,13 +15,14 @@ from examples.algorithms.decoupled_ppo import DecoupledPPO
 from examples.algorithms.policy_gradient import PolicyGradient
 from sf.config import OF_ALGORITHMS, LearnerConfig, changed_algorithm_flags
 from sf.errors import ConfigError, ExitCode
+from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.propagation import Recorded, WrittenOut, propagation_through
 from sf.learner.trained_network import TrainedNetwork
-from sf.learner.trial import algorithm_of, loss_terms_of, note_on_untrained, unread_flags
+from sf.learner.trial import algorithm_of, begin, loss_terms_of, note_on_untrained, unread_flags
 from sf.learner.update import Update
 from sf.plugins import ALGORITHMS
 from sf.policy import ActorCritic, Evaluation
@@ -258,9 +259,13 @@ class WithHead(PPO):
         super().__init__(config)
         head = nn.Linear(4, 3)
         self.head: Any = TrainedNetwork(head, 0.1, torch.device("cpu")) if way == "network" else head
+        self.policy: ActorCritic | None = None
         self.scale = nn.Parameter(torch.ones(()), requires_grad=way != "network")
         if way == "optimizer":
             self.optimizer = torch.optim.Adam([*head.parameters(), self.scale])
+
+    def begin(self, acting: ActingNetwork) -> None:
+        self.policy = acting.policy
 
     def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
         errors = self.head(minibatch.observations["obs"])
@@ -269,7 +274,9 @@ class WithHead(PPO):
 
 @pytest.mark.parametrize("way", ["nothing", "optimizer", "network"])
 def test_weights_that_nothing_trains_are_told(way: str) -> None:
-    note = note_on_untrained(WithHead(LearnerConfig(), way), make_policy())
+    algorithm, policy = WithHead(LearnerConfig(), way), make_policy()
+    begin(algorithm, policy)
+    note = note_on_untrained(algorithm, policy)
     told = "the loss of algorithm=WithHead depends on head.weight, head.bias, scale, which no optimizer"
     assert (told in note) == (way == "nothing")
     assert (note == "") == (way != "nothing")
