@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import select
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from sf.output import open_closed_streams
 from sf.processes.callers import end_if_imported
 
 VERSION = "--version"
+PACKAGES = "purelib", "platlib"
+"""Kinds of directories of installed packages."""
 
 
 def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
@@ -76,9 +79,9 @@ def _run(command: Callable[[], int]) -> int:
 
 def _whose_fault(error: Exception) -> str:
     """A sentence after the traceback: the code of the user's that it went through last, or else sf."""
-    ours = (str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix)
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_file()]
-    theirs = [frame for frame in frames if not frame.filename.startswith(ours)]
+    ours = Path(__file__).parents[1], *map(Path, (sysconfig.get_path("stdlib"), *map(sysconfig.get_path, PACKAGES)))
+    frames = [(frame, Path(frame.filename)) for frame in traceback.extract_tb(error.__traceback__)]
+    theirs = [frame for frame, file in frames if file.is_file() and not any(map(file.is_relative_to, ours))]
     if not theirs:
         return "This is a fault of sf itself. Please report it with the lines above."
     last = theirs[-1]

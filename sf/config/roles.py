@@ -185,7 +185,7 @@ class InferenceConfig:
     policy_workers_per_policy: Annotated[int, AT_LEAST_0] | None = None
     """Inference processes per policy; with 0 rollout workers act. None: 0 for small networks on the CPU, else 1."""
     noise_correlation: Annotated[float, Range(0, 1, open_high=True)] = 0.0
-    """Correlation of the noise of a Box action with that of the step before. 0.97 moves what 0 leaves in its place."""
+    """Correlation of the noise of a Box action with that of the step before. 0.97 helps to move something heavy."""
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,16 @@ def parts_of(owner: object) -> dict[str, Part]:
     found: dict[str, Part] = {}
     for name, value in vars(owner).items():
         for key, part in entries(name, value):
-            if isinstance(part, (Optimizer, nn.Parameter)) or (isinstance(part, nn.Module) and not _is_lazy(part)):
+            if isinstance(part, (Optimizer, nn.Parameter, nn.Module)) and not _is_lazy(part):
                 found[key] = part
     return found
 
 
-def _is_lazy(module: nn.Module) -> bool:
-    """Whether a module has no weights before it is called for the first time."""
-    return any(is_lazy(variable) for _, variable in named_variables(module))
+def _is_lazy(part: Part) -> bool:
+    """Whether a module or a parameter has no weights before a module is called for the first time."""
+    if isinstance(part, nn.Module):
+        return any(is_lazy(variable) for _, variable in named_variables(part))
+    return isinstance(part, nn.Parameter) and is_lazy(part)
 
 
 def entries(name: str, value: object) -> Iterator[tuple[str, object]]:

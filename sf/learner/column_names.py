@@ -1,4 +1,4 @@
-"""What a column that is not there may have been meant to be."""
+"""Sentences about unknown columns, with the nearest name."""
 
 from __future__ import annotations
 

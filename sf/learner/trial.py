@@ -121,8 +121,8 @@ def note_on_untrained(algorithm: Algorithm, policy: ActorCritic) -> str:
         return ""
     return (
         f"Warning: the loss of algorithm={type(algorithm).__name__} depends on {', '.join(reached)}, which no "
-        "optimizer in its attributes trains. Make it a TrainedNetwork and call its step in after_step, or give it an "
-        "optimizer."
+        "optimizer in its attributes trains. Make it a TrainedNetwork and call its step in after_step, give it an "
+        "optimizer, or freeze it with requires_grad_(False)."
     )
 
 
@@ -161,8 +161,14 @@ def _tried(algorithm: Algorithm, policy: ActorCritic) -> Losses:
     _try_heads(policy, size)
     sequences = Sequences(batch.initial_memory, batch.resets[:-1]) if policy.state_size else None
     evaluation = policy.evaluate(transitions.observations, transitions.actions, sequences)
+    given = {**transitions.columns(), **transitions.observations, **transitions.extra}
+    before = {key: tensor._version for key, tensor in given.items()}
     with blamed_on(name, "loss(evaluation, minibatch)"):
         losses = algorithm.loss(evaluation, transitions)
+    if changed := [key for key, tensor in given.items() if tensor._version != before[key]]:
+        raise ConfigError(
+            [f"{name}: loss changes {', '.join(changed)} of its minibatch in place. Compute others beside them."]
+        )
     if problems := [f"{name}: {problem}" for problem in _problems(losses)]:
         raise ConfigError(problems)
     return losses

@@ -1,9 +1,11 @@
 """Random numbers of actions that stay alike for some steps (`--noise_correlation`).
 
 Noise that is drawn anew in each step averages out before something heavy has moved: a car in a valley never leaves it
-by chance. Here each number has a correlation with the one of the step before. It is standard normal all the same, so
-the probability of an action, given what the policy saw, is what the distribution says (Hollenstein et al. 2024,
-"Colored Noise in PPO", arXiv:2312.11091; the sequence is that of Uhlenbeck and Ornstein).
+by chance. Here each number has a correlation with the one of the step before, and is standard normal by itself
+(Hollenstein et al. 2024, "Colored Noise in PPO", arXiv:2312.11091; the sequence is that of Uhlenbeck and Ornstein).
+
+Log-probabilities are those of the distribution. That is an approximation: what the policy sees tells something of the
+noise before, and so of the present one.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@
   .summary/<i>/       TensorBoard files of policy i
   metrics.jsonl       the same scalars as lines
   console.log         the lines on the console, of all starts; see sf/console_log.py
+  .overwritten/       files of the run that this one overwrites, until it has saved something learned
   summary.json        how the last run ended; not there while one goes on, or if it was killed
 """
 
@@ -18,7 +19,6 @@ import contextlib
 import datetime
 import difflib
 import fcntl
-import glob
 import json
 import os
 import shutil
@@ -36,8 +36,8 @@ from sf.storage.given import read_given
 from sf.storage.objects import json_object
 
 MARKER = ".sf-experiment"
-OVERWRITTEN = ".sf-overwritten"
-"""Marks an earlier run that was set aside to be overwritten."""
+OVERWRITTEN = ".overwritten"
+"""Folder of the files that a run overwrites, until it has saved something learned."""
 CONSOLE_LOG = "console.log"
 MOST_NAMED = 5
 """Runs that an error message lists."""
@@ -57,18 +57,17 @@ class Experiment:
         self.owner: Owner
         self.set_aside = ""
         """Where an earlier run is now, if it is not continued; a sentence."""
-        self._overwrites = restart_behavior == "overwrite"
         with errors_told(self.path):
             occupied = _expect_ours(self.path)
         self._open_and_lock()
         with errors_told(self.path):
-            (self.path / OVERWRITTEN).unlink(missing_ok=True)  # who goes on with it wants to keep it
-            if occupied and restart_behavior != "resume":
-                old = self._move_earlier()
+            now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+            if occupied and restart_behavior == "restart":
+                old = self._move_to(self.path.with_name(f"{self.path.name}.before-{now}"))
                 self.set_aside = f"The earlier run is in {old} now."
-                if self._overwrites:
-                    (old / OVERWRITTEN).touch(mode=0o600)
-                    self.set_aside = f"The earlier run is in {old} until this one has saved a checkpoint."
+            elif occupied and restart_behavior == "overwrite":  # within, which needs no room and no rights elsewhere
+                old = self._move_to(self.path / OVERWRITTEN / now)
+                self.set_aside = f"The earlier run is in {old} until this one has saved something learned."
         self.begin()
 
     def begin(self) -> None:
@@ -96,36 +95,30 @@ class Experiment:
             raise
         self.owner = Owner(self.path, _identity(os.fstat(self._lock)))
 
-    def _move_earlier(self) -> Path:
-        """Moves the files of the earlier run into a sibling directory; the lock stays where it is."""
-        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        old = self.path.with_name(f"{self.path.name}.before-{stamp}")
-        old.mkdir(mode=0o700)
+    def _move_to(self, old: Path) -> Path:
+        """Moves the files of the earlier run into a new directory, a run of its own; the lock stays where it is."""
+        old.mkdir(mode=0o700, parents=True)
         (old / MARKER).touch(mode=0o600)
         (old / MARKER).write_text("\n".join(self._starts()) + "\n")
-        os.ftruncate(self._lock, 0)
-        for entry in self.path.iterdir():
-            if entry.name != MARKER:
+        for entry in list(self.path.iterdir()):
+            if entry.name != MARKER and entry not in old.parents:
                 entry.rename(old / entry.name)
+        os.ftruncate(self._lock, 0)
         return old
 
     def delete_overwritten(self) -> str:
-        """Deletes the runs that this one overwrites, which has saved something by now; only the first call does.
-
-        They are the one before it, and those before runs that were to overwrite one and saved nothing.
+        """Deletes what this run, or an earlier start of it, overwrites; something learned is saved by now.
 
         Returns:
-            A sentence for the user; nothing where there is no such run.
+            A sentence for the user; nothing where there is nothing to delete.
         """
-        overwrites, self._overwrites = self._overwrites, False
-        earlier = self.path.parent.glob(f"{glob.escape(self.path.name)}.before-*") if overwrites else ()
-        found = [each for each in earlier if (each / MARKER).is_file() and (each / OVERWRITTEN).is_file()]
-        for each in found:
-            try:
-                shutil.rmtree(each)
-            except OSError as error:
-                return f"Warning: the earlier run in {each} was not deleted: {error.strerror or error}."
-        return f"The earlier run in {self.path} was deleted." if found else ""
+        if not (self.path / OVERWRITTEN).is_dir():
+            return ""
+        try:
+            shutil.rmtree(self.path / OVERWRITTEN)
+        except OSError as error:
+            return f"Warning: {self.path / OVERWRITTEN} was not deleted: {error.strerror or error}."
+        return f"The earlier run in {self.path} was deleted."
 
     def _sign(self) -> str:
         now = datetime.datetime.now().isoformat(timespec="microseconds")

@@ -24,7 +24,7 @@ from tests.helpers.configs import env_info
 from tests.helpers.lab import make_config, make_lab, step_until
 from tests.helpers.networks import box
 
-CORRELATION = 0.9
+CORRELATION, ENVS = 0.9, 64
 
 
 class CountingTorques(Counting):
@@ -92,14 +92,14 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_actions_of_a_run_have_it_and_their_probability_is_that_of_the_policy(tmp_path: Path, way: str) -> None:
+def test_actions_of_a_run_have_it_and_their_log_probabilities_are_stored_as_computed(tmp_path: Path, way: str) -> None:
     """Over two trajectories of one group, which nothing learns from; noise is found from the policy that acted."""
     flags: dict[str, Any] = {"env": "Pendulum-v1"} | WAYS[way]
     sizes: dict[str, Any] = {
         "rollout": 40,
-        "num_envs_per_worker": 16,
+        "num_envs_per_worker": ENVS,
         "worker_num_splits": 1,
-        "batch_size": 640,
+        "batch_size": 40 * ENVS,
         "async_rl": True,
     }
     lab = make_lab(tmp_path, noise_correlation=CORRELATION, **sizes, **flags)
@@ -110,7 +110,7 @@ def test_actions_of_a_run_have_it_and_their_probability_is_that_of_the_policy(tm
         rooms = {name: others[0]._fields[name].numpy() for name in rooms}
     observations, actions, log_probs = (torch.from_numpy(room[:2].copy()) for room in rooms.values())
     policy: Any = learner.update.policy
-    noise, memory = [], torch.zeros(16, policy.state_size)
+    noise, memory = [], torch.zeros(ENVS, policy.state_size)
     with torch.no_grad():
         for slot, t in np.ndindex(2, 40):
             params, _, memory = policy.forward({"obs": observations[slot, t]}, memory)
@@ -118,7 +118,9 @@ def test_actions_of_a_run_have_it_and_their_probability_is_that_of_the_policy(tm
             noise.append(((actions[slot, t] - mean) / log_std.exp()).numpy())
             right, _ = policy.distribution.evaluate(params, actions[slot, t])
             torch.testing.assert_close(log_probs[slot, t], right, rtol=1e-4, atol=1e-4)
-    expect_standard_normal(innovations(np.stack(noise)))
+    expect_standard_normal(new := innovations(np.stack(noise)))
+    between = new[39]
+    assert abs(between.var() - 1) < 4 * (2 / between.size) ** 0.5, "also from one trajectory to the next"
 
 
 def test_only_numbers_have_noise() -> None:

@@ -272,6 +272,14 @@ class WithHead(PPO):
         return super().loss(evaluation, minibatch).plus(further_loss=self.scale * errors.square().mean())
 
 
+class BeforeTheLoss(PPO):
+    """Changes a column that nothing needs for the way back."""
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        minibatch.advantages.mul_(2.0)
+        return super().loss(evaluation, minibatch)
+
+
 @pytest.mark.parametrize("way", ["nothing", "optimizer", "network"])
 def test_weights_that_nothing_trains_are_told(way: str) -> None:
     algorithm, policy = WithHead(LearnerConfig(), way), make_policy()
@@ -298,8 +306,9 @@ class PreparesEachEpoch(PPO):
 
 
 def test_a_loss_that_changes_its_arguments_is_refused_before_the_run() -> None:
-    with pytest.raises(ConfigError, match="in the backward pass of its loss, whose arguments it may not change"):
-        loss_terms_of(InPlace(LearnerConfig()), make_policy())
+    for kind in (InPlace, BeforeTheLoss):
+        with pytest.raises(ConfigError, match="loss changes advantages of its minibatch in place"):
+            loss_terms_of(kind(LearnerConfig()), make_policy())
 
 
 def test_a_subclass_of_ppo_prepares_before_each_epoch_if_its_class_says_so() -> None:

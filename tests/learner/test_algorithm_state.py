@@ -74,6 +74,7 @@ def test_parameters_by_themselves_are_kept_as_modules_are() -> None:
         def __init__(self, config: LearnerConfig) -> None:
             super().__init__(config)
             self.scale, self.more = nn.Parameter(torch.ones(2)), [nn.Parameter(torch.zeros(3))]
+            self.later = nn.UninitializedParameter()
 
     algorithm, other = WithParameter(LearnerConfig()), WithParameter(LearnerConfig())
     saved = {name: tensor + 1 for name, tensor in algorithm.state_dict().items()}

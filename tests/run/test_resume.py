@@ -60,8 +60,9 @@ def state_after(
         {"env": "Pendulum-v1", "policy_workers_per_policy": 0, "num_workers": 2, "num_envs_per_worker": 4},
         {"algorithm": "tests.helpers.keeping:Keeping"},
         {"env": "Pendulum-v1", "noise_correlation": 0.9},
+        {"env": "Pendulum-v1", "noise_correlation": 0.9, "policy_workers_per_policy": 0, "num_envs_per_worker": 4},
     ],
-    ids=["statistics", "lstm", "numbers", "masks", "acting", "algorithm", "lasting noise"],
+    ids=["statistics", "lstm", "numbers", "masks", "acting", "algorithm", "lasting noise", "lasting noise, acting"],
 )
 def test_fault_d9_resumed_run_is_bit_for_bit_the_same(tmp_path: Path, async_rl: bool, flags: dict[str, Any]) -> None:
     """Parameters, moments of the optimizer, statistics, random states, counters, all of shared memory, and scores."""

@@ -17,6 +17,7 @@ import pytest
 
 from sf.cli.train import _next_steps
 from sf.config import RunConfig
+from sf.storage.experiment import OVERWRITTEN
 from tests.helpers.commands import (
     CARTPOLE,
     EXPERIMENT,
@@ -311,8 +312,8 @@ def test_a_run_that_breaks_before_it_has_learned_anything_overwrites_nothing(tmp
     flags = "--rollout=128", "--restart_behavior=overwrite"
     broken = run(tmp_path, *fault_run(tmp_path, "step-always-raise"), *flags)
     assert "Nothing was trained yet" in broken.out
-    (kept,) = (tmp_path / "train_dir").glob("default_experiment.before-*")
-    assert f"The earlier run is in {kept} until this one has saved a checkpoint." in broken.out
+    (kept,) = (tmp_path / EXPERIMENT / OVERWRITTEN).iterdir()
+    assert f"The earlier run is in {kept} until this one has saved something learned." in broken.out
     assert (kept / "checkpoint_p0").is_dir()
     assert "was deleted" not in broken.out
 

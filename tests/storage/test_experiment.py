@@ -14,7 +14,7 @@ from typing import Literal
 import pytest
 
 from sf.errors import CheckpointError, ExperimentError
-from sf.storage.experiment import MARKER, Experiment, expect_free
+from sf.storage.experiment import MARKER, OVERWRITTEN, Experiment, expect_free
 from tests.helpers.commands import CARTPOLE, run
 
 
@@ -66,8 +66,10 @@ def test_fault_g3_restart_moves_all_but_the_lock_and_overwrite_deletes_it(tmp_pa
         Experiment(str(tmp_path), "x", "resume").close()
         (tmp_path / "x" / "config.json").write_text(behavior)
         experiment = Experiment(str(tmp_path), "x", behavior)
-        aside = {(path / "config.json").read_text() for path in tmp_path.glob("x.before-*")}
-        assert behavior in aside, "nothing is deleted before the new run has something"
+        place = "x.before-*" if behavior == "restart" else f"x/{OVERWRITTEN}/*"
+        (aside,) = tmp_path.glob(place)
+        assert (aside / "config.json").read_text() == behavior, "nothing is deleted before the new run has something"
+        assert (aside / MARKER).is_file(), "it is a run, wherever it is moved"
         told = experiment.delete_overwritten()
         assert told == (f"The earlier run in {tmp_path / 'x'} was deleted." if behavior == "overwrite" else "")
         assert experiment.delete_overwritten() == ""
@@ -80,31 +82,20 @@ def test_fault_g3_restart_moves_all_but_the_lock_and_overwrite_deletes_it(tmp_pa
         assert stat.S_IMODE((directory / MARKER).stat().st_mode) == 0o600
 
 
-def test_fault_g3_what_runs_without_a_checkpoint_have_set_aside_is_deleted_as_well(tmp_path: Path) -> None:
-    """And neither what `restart` keeps, nor a directory of the user that has such a name."""
+def test_fault_g3_what_starts_without_a_checkpoint_have_set_aside_is_deleted_by_the_one_that_saves(
+    tmp_path: Path,
+) -> None:
+    """A resumed start too; the files of each earlier run are there until then."""
     Experiment(str(tmp_path), "x", "resume").close()
-    runs = {"first": "overwrite", "of a run that saved nothing": "restart", "last": "overwrite"}
-    for content, behavior in runs.items():
+    for content in ("first", "of a run that saved nothing"):
         (tmp_path / "x" / "config.json").write_text(content)
-        experiment = Experiment(str(tmp_path), "x", behavior)  # type: ignore[arg-type]
-        if content != "last":
-            experiment.close()
-    (tmp_path / "x.before-mine").mkdir()
+        Experiment(str(tmp_path), "x", "overwrite").close()
+    found = {path.read_text() for path in tmp_path.glob(f"x/{OVERWRITTEN}/*/config.json")}
+    assert found == {"first", "of a run that saved nothing"}
+    experiment = Experiment(str(tmp_path), "x", "resume")
     assert experiment.delete_overwritten() == f"The earlier run in {tmp_path / 'x'} was deleted."
-    left = {path.name: (path / "config.json") for path in tmp_path.glob("x.before-*")}
-    assert not left.pop("x.before-mine").exists()
-    assert [path.read_text() for path in left.values()] == ["of a run that saved nothing"]
-    experiment.close()
-
-
-def test_fault_g3_an_earlier_run_that_is_taken_up_again_is_kept(tmp_path: Path) -> None:
-    Experiment(str(tmp_path), "x", "resume").close()
-    (tmp_path / "x" / "config.json").write_text("first")
-    experiment = Experiment(str(tmp_path), "x", "overwrite")
-    (aside,) = tmp_path.glob("x.before-*")
-    Experiment(str(tmp_path), aside.name, "resume").close()
-    assert experiment.delete_overwritten() == ""
-    assert (aside / "config.json").read_text() == "first"
+    assert [path.name for path in (tmp_path / "x").iterdir()] == [MARKER]
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
     experiment.close()
 
 
