@@ -183,7 +183,6 @@ def _nameless_listener() -> tuple[socket.socket, int]:
 
 def _serve(tell: Callable[[Any], None], listener: socket.socket, modules: Sequence[str]) -> None:
     load(modules)  # the spare has done so, and has kept to itself what was wrong
-    gc.collect()
     sys.stdout.flush()  # else every fork would print it again
     gc.freeze()  # what the collector does not look at stays one copy for all
     tell(Ready())
