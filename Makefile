@@ -12,6 +12,8 @@ CHAOS_ARGS ?=
 MUTANTS_ARGS ?=
 
 PYTEST_FLAGS := -n $$(nproc) --maxprocesses 8 --dist worksteal
+# Files with tests that must be alone: to collect all others takes a while.
+ALONE = $(if $(filter-out -%,$(PYTEST_ARGS)),,$(shell grep -rl 'mark[.]alone' tests --include='test_*.py'))
 NONE_IS_FINE := $(if $(PYTEST_ARGS),|| test $$$$? -eq 5)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -56,7 +58,7 @@ test: check $(EXTRAS_STAMP)
 # The tests of whole runs, then those that must be alone. PYTEST_ARGS may leave no test of one kind, which is exit code 5.
 test-more: $(EXTRAS_STAMP)
 	$(BIN)/pytest -m "more and not (alone or slow or gpu)" $(PYTEST_FLAGS) $(PYTEST_ARGS) $(NONE_IS_FINE)
-	$(BIN)/pytest -m "alone and not (slow or gpu)" $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(BIN)/pytest -m "alone and not (slow or gpu)" $(ALONE) $(PYTEST_ARGS) $(NONE_IS_FINE)
 
 # Simulators of other packages that step many copies at once, half a gigabyte with JAX.
 test-simulators: $(STAMP)

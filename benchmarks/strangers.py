@@ -250,12 +250,15 @@ class Booleans(gymnasium.ObservationWrapper[NDArray[np.float32], int, NDArray[np
         return observation.ravel().astype(np.float32)
 
 
-def minatar(game: str) -> gymnasium.Env[Any, Any]:
-    """A game of MinAtar with its 10 x 10 grid as a vector, and those actions that do something."""
+def minatar(game: str, sticky_action_prob: float = 0.1, max_steps: int = 5000) -> gymnasium.Env[Any, Any]:
+    """A game of MinAtar with its 10 x 10 grid as a vector, and those actions that do something.
+
+    Gymnax has the same games without actions that stick, and with at most 1,000 steps.
+    """
     from minatar.gym import BaseEnv  # type: ignore[import-untyped]
 
-    env = Booleans(BaseEnv(game, use_minimal_action_set=True))
-    return gymnasium.wrappers.TimeLimit(env, 5000)
+    env = Booleans(BaseEnv(game, use_minimal_action_set=True, sticky_action_prob=sticky_action_prob))
+    return gymnasium.wrappers.TimeLimit(env, max_steps)
 
 
 WAITS_MS = (1, 5, 20)

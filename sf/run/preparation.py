@@ -65,6 +65,8 @@ class Prepared(NamedTuple):
     """Runs that this one continues, if rank 0 knows it and not this rank."""
     fields: Fields | None = None
     """Further columns of a batch, which the algorithm asks for."""
+    look: FirstLook | None = None
+    """What was found at the environment."""
 
 
 @refusals_told()
@@ -137,7 +139,7 @@ def prepare(config: Config, servers: ForkServers | None = None, rank: Rank = ALO
     config, source = vectorized(resolved, replace(source, autoreset_mode=look.autoreset_mode), info)
     for note in notes(config, source, look):
         console.plain(note)
-    return Prepared(config, given, source, info, early, started_by, rank, starts, fields)
+    return Prepared(config, given, source, info, early, started_by, rank, starts, fields, look)
 
 
 def _load_torch() -> None:

@@ -103,7 +103,7 @@ def train_prepared(
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
     """
-    config, given, source, info, early, started_by, rank, earlier_starts, fields = prepared
+    config, given, source, info, early, started_by, rank, earlier_starts, fields, _ = prepared
     if servers is None:
         with ForkServers() as own:
             return train_prepared(prepared, callbacks, change, own)

@@ -302,7 +302,7 @@ def test_fault_a13_b3_run_that_was_stopped_as_a_whole_blames_nobody(tmp_path: Pa
         family = [psutil.Process(command.process.pid), *psutil.Process(command.process.pid).children(recursive=True)]
         for one in reversed(family):
             one.suspend()
-        time.sleep(10)
+        time.sleep(6)
         for one in family:
             one.resume()
         wait_for_more(command)

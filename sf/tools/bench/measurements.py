@@ -13,7 +13,7 @@ from sf.plugins import plugins_to_send
 from sf.processes.disposable import in_disposable_child
 from sf.run.callbacks import Callbacks
 from sf.run.preparation import Prepared, prepare
-from sf.run.sizes import resolve, suits_acting
+from sf.run.sizes import decide, suits_acting
 from sf.run.supervisor import train_prepared
 from sf.tools.bench.cost import part_lines, parts_of
 from sf.tools.bench.latency import StepStopwatch, percentile_lines
@@ -74,13 +74,14 @@ def predict(config: Config, cores: int, gpus: int) -> list[str]:
     """
     if config.run.serial_mode:
         raise UsageError("sf-bench predict is about several processes. Leave out --serial_mode=True, which has one.")
-    prepared = _prepared(config)
+    first_look = _prepared(config)
+    assert first_look.look is not None
+    there = decide(first_look.given, first_look.look, cores)
+    prepared = _prepared(with_processes_of(config, there))
     window = Window(Meter(prepared.config), config.run)
     _run(prepared, window)
     first, last = window.ends()
     usage, here = last.since(first), prepared.config
-    rows = replace(config.rollout, num_envs_per_worker=here.rollout.num_envs_per_worker, rollout=here.rollout.rollout)
-    there = resolve(replace(config, rollout=rows), prepared.info, cores)
     acts = there.inference.policy_workers_per_policy or 0
     assert there.rollout.num_workers is not None
     machine = Machine(
@@ -90,6 +91,22 @@ def predict(config: Config, cores: int, gpus: int) -> list[str]:
     cores_here = cores_of(here)
     lines = prediction_lines(Loads.of(usage, cores_here), usage.samples_per_s, machine)
     return [*lines, *disturbed(shares_of(usage, cores_here, _mode(config)))]
+
+
+def with_processes_of(config: Config, there: Config) -> Config:
+    """A run here, each process of which has as much to do at once as there: groups and minibatches of the same size."""
+    envs = {name: getattr(there.rollout, name) for name in ("num_envs_per_worker", "worker_num_splits", "rollout")}
+    learner = replace(config.learner, updates=there.learner.updates)
+    if config.run.async_rl:  # else a dataset has whole sampling rounds, which are smaller here
+        sizes = {name: getattr(there.learner, name) for name in ("batch_size", "num_batches_per_epoch", "num_epochs")}
+        learner = replace(learner, **sizes)
+    acting = min(1, there.inference.policy_workers_per_policy or 0)
+    return replace(
+        config,
+        rollout=replace(config.rollout, **envs),
+        learner=learner,
+        inference=replace(config.inference, policy_workers_per_policy=acting),
+    )
 
 
 def latency(config: Config) -> list[str]:

@@ -85,10 +85,11 @@ class Prediction:
 
 def predict(loads: Loads, machine: Machine) -> Prediction:
     """The rate of a run on a machine."""
+    worker = loads.worker if machine.num_inference else loads.worker + loads.inference  # which acts there
     on_cores = loads.rollout + loads.inference + loads.other + (0.0 if machine.gpus else loads.learner)
     rates = {
         "the cores": machine.cores * loads.used / on_cores,
-        "the rollout workers": machine.num_workers / loads.worker,
+        "the rollout workers": machine.num_workers / worker,
     }
     if machine.num_inference and loads.inference:
         rates["the inference workers"] = machine.num_inference / loads.inference
@@ -96,7 +97,7 @@ def predict(loads: Loads, machine: Machine) -> Prediction:
         rates["the learners" if machine.num_learners > 1 else "the learner"] = machine.num_learners / loads.learner_wall
     limit = min(rates, key=rates.__getitem__)
     if machine.takes_turns:  # each has all cores while it is on
-        sampling = max(loads.worker / machine.num_workers, (loads.rollout + loads.inference) / machine.cores)
+        sampling = max(worker / machine.num_workers, (loads.rollout + loads.inference) / machine.cores)
         training = 0.0 if machine.gpus else loads.learner_wall / machine.num_learners
         limit = "the rollout workers" if sampling > training else "the learner"
         return Prediction(1 / (sampling + training + loads.other / machine.cores), f"mostly {limit}")
@@ -128,7 +129,7 @@ def prediction_lines(loads: Loads, here: float, chosen: Machine) -> Iterator[str
         chosen: the other machine, with the processes that a run would have there by itself.
     """
     each = {name: getattr(loads, name) for name in ("rollout", "inference", "learner", "other")}
-    yield f"{here:,.0f} samples/s here. CPU time per sample:"
+    yield f"{here:,.0f} samples/s here, in processes of the sizes that they have there. CPU time per sample:"
     yield from (f"  {name:<10} {1e6 * seconds:10.2f} us" for name, seconds in each.items())
     own, (other, most) = predict(loads, chosen), best(loads, chosen)
     where = f"{chosen.cores} cores" + (f" and {chosen.gpus} GPUs" if chosen.gpus else "")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sf.cli import bench
 from sf.errors import UsageError
+from sf.run.sizes import resolve
+from sf.tools.bench import measurements
 from sf.tools.bench.predict import Loads, Machine, best, predict, prediction_lines
 from sf.tools.bench.usage import Usage
+from tests.helpers.configs import env_info
+from tests.helpers.lab import make_config
 
 LOADS = Loads(rollout=10e-6, inference=0.0, learner=5e-6, other=1e-6, worker=10e-6, learner_wall=5e-6, used=0.8)
 TWO = Machine(cores=2, gpus=0, num_workers=2, num_inference=0, num_learners=1)
@@ -52,6 +57,38 @@ def test_limit_is_what_gives_out_first() -> None:
     assert predict(inferring, replace(many, num_inference=2)).limit == "the inference workers"
 
 
+def test_workers_that_act_there_take_over_what_an_inference_worker_does_here() -> None:
+    inferring = replace(LOADS, inference=10e-6)
+    assert predict(inferring, replace(TWO, cores=64, num_learners=4)).rate == pytest.approx(2 / 20e-6)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_processes_of_the_run_here_have_the_sizes_that_they_have_there(tmp_path: Path, is_async: bool) -> None:
+    open_sizes = dict.fromkeys(
+        (
+            "num_workers",
+            "num_envs_per_worker",
+            "worker_num_splits",
+            "batch_size",
+            "num_batches_per_epoch",
+            "num_epochs",
+            "policy_workers_per_policy",
+            "rollout",
+        )
+    )
+    config = make_config("CartPole-v1", train_dir=str(tmp_path), async_rl=is_async, **open_sizes)
+    info = env_info()
+    there = resolve(config, info, cores=64)
+    here = resolve(measurements.with_processes_of(config, there), info, cores=2)
+    assert there.rollout.num_workers != here.rollout.num_workers
+    assert here.rollout.num_envs_per_worker == there.rollout.num_envs_per_worker
+    assert here.groups_per_worker == there.groups_per_worker
+    assert here.workers_act == there.workers_act
+    if is_async:
+        assert here.learner.batch_size == there.learner.batch_size
+        assert here.learner.num_minibatches == there.learner.num_minibatches
+
+
 def test_taking_turns_adds_both_times() -> None:
     turns = replace(TWO, cores=4, num_workers=4, takes_turns=True)
     found = predict(LOADS, turns)
@@ -73,7 +110,7 @@ def test_best_is_at_least_as_fast_as_any_and_uses_no_more_than_it_needs() -> Non
 
 def test_lines_name_the_choice_and_a_better_one() -> None:
     lines = list(prediction_lines(LOADS, 90_000.0, replace(TWO, cores=64, num_workers=8)))
-    assert lines[0] == "90,000 samples/s here. CPU time per sample:"
+    assert lines[0] == "90,000 samples/s here, in processes of the sizes that they have there. CPU time per sample:"
     assert lines[1].split() == ["rollout", "10.00", "us"]
     assert lines[5] == (
         "64 cores: 200,000 samples/s with 8 rollout workers and 1 learner, which a run takes by itself; the limit: the "
