@@ -7,7 +7,6 @@ imports next to nothing, and what hands a job over is in `sf.processes.child`.
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import signal
@@ -109,11 +108,8 @@ def main() -> NoReturn:
 def wait_for_job(connection: int, parent: int, modules: Sequence[str]) -> NoReturn:
     """Loads, and then does what it is given, as a process that a fork server has forked does."""
     end_with_parent(parent)
-    gc.disable()
     with contextlib.suppress(Exception):  # told by the job, which loads it again
-        load(modules)
-    gc.freeze()  # before the collector may look: at all that torch has made it looks for 0.2 s
-    gc.enable()
+        load(modules, freeze=True)
     with socket.socket(fileno=connection) as arrivals:
         message, descriptors, *_ = socket.recv_fds(arrivals, 1, MOST_DESCRIPTORS)
     if not message:

@@ -28,7 +28,7 @@ from sf.machine.limits import ensure_shared_memory, ensure_whole_words, refusals
 from sf.machine.loading import load
 from sf.machine.rank import ALONE, Rank
 from sf.plugins import ALGORITHMS, ENCODERS
-from sf.processes.child import spawned
+from sf.processes.child import is_our_command, spawned
 from sf.processes.servers import ForkServers
 from sf.processes.signals import early_signals, parent
 from sf.processes.spare import MODULES, NETWORKS
@@ -145,7 +145,7 @@ def prepare(config: Config, servers: ForkServers | None = None, rank: Rank = ALO
 def _load_torch() -> None:
     """In the process in which a serial run trains; what is wrong is told by the roles, which load it again."""
     with contextlib.suppress(Exception):
-        load(MODULES[NETWORKS])
+        load(MODULES[NETWORKS], freeze=is_our_command())
 
 
 def _expect_float32() -> None:
