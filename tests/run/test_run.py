@@ -7,22 +7,15 @@ import math
 import re
 import resource
 import signal
-import stat
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from sf.cli.train import _next_steps
-from sf.config import RunConfig
-from sf.storage.experiment import OVERWRITTEN
 from tests.helpers.commands import (
-    CARTPOLE,
     EXPERIMENT,
     Finished,
-    fault_run,
     newest_version,
     run,
     running,
@@ -36,7 +29,6 @@ from tests.helpers.events import read_events
 OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--rollout=32", "--seed=1")
 SMALL = (*OPEN, "--policy_workers_per_policy=1")
 A2C = ("--async_rl=False", "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256")
-LONG_S = 600
 MODES = {
     "async": SMALL,
     "acting": OPEN,
@@ -82,70 +74,6 @@ def test_roles_of_serial_mode_share_one_time(tmp_path: Path) -> None:
     assert set(seconds) == {"rollout-0", "inference-0-0", "learner-0", "eval-0"}
     busy = [1 - own["wait"] / sum(own.values()) for own in seconds.values()]
     assert 0.5 < sum(busy) < 1.05
-
-
-@pytest.mark.more
-def test_a10_zero_lag_on_the_console_and_in_tensorboard(tmp_path: Path, oracles: dict[str, Any]) -> None:
-    """(c) with several processes: 200 iterations and more, and every reported lag is 0.0."""
-    with running(tmp_path, *MODES["a2c"]) as command:
-        command.wait_for(lambda: re.search(r"policy_version [2-9]\d\d", command.out), "200 iterations")
-        command.wait_for(lambda: command.out.count("Fps is") >= 2, "a report of what was trained")
-        command.process.terminate()
-        finished = command.finish(20)
-    assert finished.code == 143, finished.err
-    reports = matches(oracles["A15"]["regex"], finished)
-    first, *lags = [(match["lag_min"], match["lag_avg"], match["lag_max"]) for match in reports]
-    assert first in (("-1.0", "-1.0", "-1.0"), ("0.0", "0.0", "0.0")), "before or after the first minibatch"
-    assert set(lags) == {("0.0", "0.0", "0.0")}
-    summary = summary_of(tmp_path)
-    assert summary["policies"][0]["policy_version"] >= 200
-    assert summary["frames"] == summary["policies"][0]["policy_version"] * 256
-    curves = read_events(tmp_path / EXPERIMENT / ".summary" / "0")
-    for name in ("min", "avg", "max"):
-        assert {value for _, value in curves[f"train/version_diff_{name}"]} == {0.0}
-    assert {value for _, value in curves["train/fraction_clipped"]} == {0.0}
-    for _, value in curves["train/ratio_min"] + curves["train/ratio_max"]:
-        assert value == pytest.approx(1, abs=1e-5)
-
-
-@pytest.mark.alone
-def test_a7_sampling_during_training_adds_little_lag(tmp_path: Path, oracles: dict[str, Any]) -> None:
-    """Asynchronous, E = B = 1 and a fast learner: the average lag is at most 3 and stays there."""
-    flags = ("--num_epochs=1", "--num_batches_per_epoch=1", "--train_for_seconds=11")
-    finished = run(tmp_path, *SMALL, *flags)
-    assert finished.code == 0, finished.err
-    reports = matches(oracles["A15"]["regex"], finished)
-    assert len(reports) >= 3
-    assert all(float(report["lag_avg"]) <= 3 for report in reports)
-    curves = read_events(tmp_path / EXPERIMENT / ".summary" / "0")
-    assert max(value for _, value in curves["train/version_diff_max"]) <= 3
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.parametrize("inference", [1, 0])
-def test_a28_lag_does_not_grow_over_ten_minutes(tmp_path: Path, inference: int, oracles: dict[str, Any]) -> None:
-    """Where weights did not reach inference, it would grow by one version per optimizer step."""
-    flags = (
-        "--num_epochs=1",
-        "--num_batches_per_epoch=1",
-        "--batch_size=256",
-        f"--policy_workers_per_policy={inference}",
-    )
-    with running(tmp_path, *OPEN, *flags, f"--train_for_seconds={LONG_S}") as command:
-        command.wait_for(lambda: command.out.count("Fps is") > LONG_S / 50, "a tenth of the run", LONG_S)
-        before = command.resident_mib(("sf-",))
-        command.wait_for(lambda: command.out.count("Fps is") >= 0.95 * LONG_S / 5, "nearly all of it", LONG_S)
-        after = command.resident_mib(("sf-",))
-        finished = command.finish()  # no process and no shared memory is left, and the books balance
-    assert finished.code == 0, finished.err
-    reports = matches(oracles["A15"]["regex"], finished)[1:]
-    lags = [float(report["lag_avg"]) for report in reports]
-    assert len(lags) > 0.9 * LONG_S / 5
-    slope = np.polyfit(np.arange(len(lags)), lags, 1)[0]
-    assert abs(slope) * len(lags) < 1, "less than one version over the whole run"
-    assert max(float(report["lag_max"]) for report in reports) < 20
-    assert after["sf-"] < before["sf-"] + 16
 
 
 @pytest.mark.more
@@ -257,86 +185,6 @@ def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.more
-def test_fault_a10_killed_run_leaves_no_summary_of_an_earlier_one(tmp_path: Path) -> None:
-    assert run(tmp_path, *SMALL, "--train_for_env_steps=500").code == 0
-    assert summary_of(tmp_path)["exit_code"] == 0
-    with running(tmp_path, *SMALL) as command:
-        command.wait_for_text("Fps is")
-        command.process.kill()
-        command.process.wait()
-    assert not (tmp_path / EXPERIMENT / "summary.json").exists()
-
-
-@pytest.mark.more
-def test_resume_continues_counters_and_schedule(tmp_path: Path) -> None:
-    run(tmp_path, *SMALL, "--train_for_env_steps=10000")
-    first = summary_of(tmp_path)
-    finished = run(tmp_path, *SMALL, "--train_for_env_steps=20000")
-    assert finished.code == 0, finished.err
-    assert "Settings that differ from those of the last start: train_for_env_steps=20000 (was 10000)\n" in finished.out
-    second = summary_of(tmp_path)
-    assert second["frames"] >= 20_000
-    assert second["new_frames"] == second["frames"] - first["frames"]
-    assert second["policies"][0]["policy_version"] > first["policies"][0]["policy_version"]
-    steps = [step for step, _ in read_events(tmp_path / EXPERIMENT / ".summary" / "0")["train/lr"]]
-    assert steps == sorted(steps)
-    third = run(tmp_path, *SMALL, "--train_for_env_steps=5000")
-    assert (third.code, summary_of(tmp_path)) == (0, second)
-    assert (
-        f"{second['frames']} frames were learned before in {tmp_path / EXPERIMENT}, and --train_for_env_steps=5000 "
-        "counts them, so nothing was started. Raise it to go on, take another --experiment, or begin anew with "
-        "--restart_behavior=restart.\n"
-    ) in third.out
-
-
-@pytest.mark.more
-@pytest.mark.parametrize("behavior", ["restart", "overwrite"])
-def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
-    run(tmp_path, *SMALL, "--train_for_env_steps=4000")
-    finished = run(tmp_path, *SMALL, "--train_for_env_steps=4000", f"--restart_behavior={behavior}")
-    summary = summary_of(tmp_path)
-    assert summary["new_frames"] == summary["frames"]
-    kept = list((tmp_path / "train_dir").glob("default_experiment.before-*"))
-    assert len(kept) == (behavior == "restart")
-    deleted = f"The earlier run in {tmp_path / EXPERIMENT} was deleted."
-    assert (f"The earlier run is in {kept[0]} now." if kept else deleted) in finished.out
-    assert "Settings that differ" not in finished.out
-    assert "Settings that differ" not in run(tmp_path, *SMALL, "--train_for_env_steps=4000").out
-    assert all((path / "summary.json").is_file() for path in kept)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / EXPERIMENT, *kept)} == {0o700}
-
-
-@pytest.mark.more
-def test_a_run_that_breaks_before_it_has_learned_anything_overwrites_nothing(tmp_path: Path) -> None:
-    run(tmp_path, *CARTPOLE, "--train_for_env_steps=4000")
-    flags = "--rollout=128", "--restart_behavior=overwrite"
-    broken = run(tmp_path, *fault_run(tmp_path, "step-always-raise"), *flags)
-    assert "Nothing was trained yet" in broken.out
-    (kept,) = (tmp_path / EXPERIMENT / OVERWRITTEN).iterdir()
-    assert f"The earlier run is in {kept} until this one has saved something learned." in broken.out
-    assert (kept / "checkpoint_p0").is_dir()
-    assert "was deleted" not in broken.out
-
-
-@pytest.mark.more
-def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
-    with running(tmp_path, *SMALL) as command:
-        wait_for_first_step(command)
-        second = tmp_path / "second"
-        second.mkdir()
-        refused = run(second, *SMALL, f"--train_dir={tmp_path / 'train_dir'}")
-        assert refused.code == 4
-        assert f"is in use by a living run: pid {command.process.pid} on" in refused.err
-        unwell = run(second, *fault_run(second, "init-always-raise"), f"--train_dir={tmp_path / 'train_dir'}")
-        assert unwell.code == 4, "before the first look at an environment"
-        command.process.kill()  # the kernel gives the lock of the dead back
-        command.process.wait()
-        command.expect_nobody(5.0)
-    after = run(second, *SMALL, f"--train_dir={tmp_path / 'train_dir'}", "--train_for_env_steps=1000")
-    assert after.code == 0, after.err
-
-
-@pytest.mark.more
 def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:
     finished = run(tmp_path / "a", *SMALL, "--stop_at_reward=10")
     assert finished.code == 0, finished.err
@@ -435,24 +283,3 @@ def test_environment_that_fails_ends_the_run_with_its_name(
     assert f"Env{'Crashed' if fault == 'raise' else 'Error'}: rollout-0 (pid " in finished.err
     assert message in finished.err
     assert fault != "raise" or 'faulty.py", line 18, in step' in finished.err
-
-
-@pytest.mark.more
-def test_checkpoint_of_another_model_is_refused_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    run(tmp_path, *SMALL, "--train_for_env_steps=2000")
-    before = {name: (tmp_path / EXPERIMENT / name).read_text() for name in ("config.json", "summary.json")}
-    refused = run(tmp_path, *SMALL, "--train_for_env_steps=4000", "--encoder_mlp_layers", "32")
-    assert refused.code == 4, refused.err
-    assert "was made with another environment, model or normalization:" in refused.err
-    assert "config.model.encoder_mlp_layers: expected [32], found [64, 64]" in refused.err
-    assert {name: (tmp_path / EXPERIMENT / name).read_text() for name in before} == before
-
-
-def test_what_comes_next_after_a_run_that_has_saved_nothing(tmp_path: Path) -> None:
-    told = _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
-    assert told == f"Nothing was trained yet; {tmp_path / 'default_experiment'} holds no checkpoint."
-    (tmp_path / "default_experiment" / "checkpoint_p0" / "checkpoint_000000000_0").mkdir(parents=True)
-    told = _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
-    assert told == f"Nothing was trained yet; {tmp_path / 'default_experiment'} holds an untrained checkpoint."
-    (tmp_path / "default_experiment" / "checkpoint_p0" / "checkpoint_000000016_2048").mkdir()
-    assert "play the policy:" in _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
