@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +14,16 @@ from gymnasium import spaces
 
 from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig, check, samples_per_iteration
 from sf.envs.registry import register_env
-from sf.errors import ConfigError, EnvError, ExitCode
-from sf.run.resume_point import build_where_it_was
+from sf.errors import ConfigError, EnvError
 from sf.run.sizes import resolve
 from sf.run.tensors import with_tensors
 from sf.shared.slots import SlotState
 from tests.envs.test_tensors import Counting
-from tests.helpers.commands import ROOT, run, summary_of
 from tests.helpers.configs import env_info
 from tests.helpers.lab import Lab, make_lab, step_until
-from tests.nets.test_device import can_emulate
 
 register_env("test/TensorCounting", make_tensors=Counting)
 STEPS, ROWS = 5, 4
-THREE_STEPS = ("--num_batches_per_epoch=3", "--batch_size=256", "--num_epochs=1", "--strict=True")
-A2C = ("--num_batches_per_epoch=1", "--num_epochs=1", "--strict=True")
 
 
 def lab_of(path: Path, env: str = "test/TensorCounting", **flags: Any) -> Lab:
@@ -235,68 +228,6 @@ def test_who_asks_for_tensors_samples_and_learns_at_once_unless_a_flag_speaks_ag
     assert (config.overlaps, config.takes_turns, config.run.serial_mode) == (overlaps, not overlaps, True)
 
 
-@pytest.mark.more
-@pytest.mark.parametrize("flags", [(), ("--use_rnn=True",)])
-def test_whole_run_in_tensors_has_ratios_of_one(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    line = "--env=sf/Carts-v0", "--serial_mode=True", "--num_envs_per_worker=16", "--rollout=16", *A2C, *flags
-    finished = run(tmp_path, *line, "--train_for_env_steps=8000")
-    assert finished.code == 0, finished.err
-    assert "by one process and in turn" in finished.out
-    assert summary_of(tmp_path)["frames"] >= 8000
-    assert "max 0.0 (expected: avg 0, max 0)" in finished.out
-
-
-@pytest.mark.more
-def test_whole_run_that_overlaps_is_at_most_one_dataset_behind(tmp_path: Path) -> None:
-    """Slots hold two datasets of three optimizer steps, so that a transition is learned with a lag of 5 at most."""
-    line = "--env=sf/Carts-v0", "--vectorization=tensors", "--num_envs_per_worker=16", "--rollout=16", *THREE_STEPS
-    finished = run(tmp_path, *line, "--train_for_env_steps=40000")
-    assert finished.code == 0, finished.err
-    assert "sf/Carts-v0 is stepped, acted in and learned from on cpu, by two threads" in finished.out
-    assert "Expected policy lag: min 3, avg 4, max 5" in finished.out
-    summary = summary_of(tmp_path)
-    assert 0 < summary["policies"][0]["lag_of_run"]["max"] <= 5
-    resumed = run(tmp_path, *line, "--train_for_env_steps=50000")
-    assert resumed.code == 0, resumed.err
-    assert 50_000 <= summary_of(tmp_path)["frames"] < 51_000
-
-
-class Failing(Counting):
-    """Raises in its third step, or hangs there."""
-
-    def __init__(self, num_envs: int, hangs: bool = False) -> None:
-        super().__init__(num_envs)
-        self._hangs = hangs
-
-    def step(self, actions: torch.Tensor) -> Any:
-        if self.num_envs == ROWS and self._total == 2:
-            if not self._hangs:
-                raise ValueError("the third step")
-            time.sleep(1000)
-        return super().step(actions)
-
-
-register_env("test/Failing", make_tensors=Failing)
-
-
-def test_what_a_thread_raises_ends_the_run(tmp_path: Path) -> None:
-    """With the exit code of any environment that raises."""
-    line = "--vectorization=tensors", "--num_envs_per_worker=4", "--rollout=4", *A2C
-    ended = run(tmp_path, "--env=tests.tensors.test_tensor_worker:Failing", *line)
-    assert ended.code == ExitCode.ENVIRONMENT
-    assert "ValueError: the third step" in ended.err
-
-
-def test_a_thread_that_hangs_ends_the_run_with_its_stacks(tmp_path: Path) -> None:
-    line = "--vectorization=tensors", "--num_envs_per_worker=4", "--rollout=4", "--env_step_timeout=1", *A2C
-    hangs = "--env=tests.tensors.test_tensor_worker:Failing", '--env_kwargs={"hangs": true}'
-    ended = run(tmp_path, *hangs, *line)
-    assert ended.code == ExitCode.ENVIRONMENT
-    assert "rollout-0 took longer than 1 s to step environment 0 (--env_step_timeout). It is a thread" in ended.err
-    assert "in step" in ended.err
-    assert any((tmp_path / "train_dir/default_experiment/checkpoint_p0").glob("checkpoint_*"))
-
-
 def test_datasets_of_threads_are_whole_rounds() -> None:
     """Else a part of a slot would wait for the next dataset, and the lag would have no bound."""
     rollout = RolloutConfig(vectorization="tensors", num_envs_per_worker=100, rollout=32)
@@ -309,124 +240,6 @@ def test_datasets_of_threads_are_whole_rounds() -> None:
         ConfigError, match=r"Here a simulator in tensors trains on 1, 2, 3, \.\.\. whole rounds: .*native"
     ):
         check(none_fits, env_info())
-
-
-class Saving(Counting):
-    """Its state can be saved; what saving returns can be replaced."""
-
-    saved: Any = None
-
-    def save_state(self) -> Any:
-        return {"counts": self._counts, "steps": self._steps} if Saving.saved is None else Saving.saved
-
-    def restore_state(self, state: Any) -> None:
-        self._counts.copy_(state["counts"])
-        self._steps.copy_(state["steps"])
-
-
-register_env("test/Saving", make_tensors=Saving)
-
-
-def trained(path: Path, env: str, parts: tuple[int, ...], **flags: Any) -> tuple[Any, torch.Tensor, list[Any]]:
-    """A serial run of so many iterations after each other, each but the first one resumed within a trajectory.
-
-    Returns:
-        The worker, the last weights, and the episodes of all parts.
-    """
-    episodes: list[Any] = []
-    for number in parts:
-        lab = lab_of(path, env, **flags)
-        roles: list[Any] = list(build_where_it_was(lab.specs, lab.shared.arena))
-        learner, worker = roles
-        for role in roles:
-            role.tell = lab.told.append
-        worker._ring.recall()
-        while learner.record["iterations"] < number:
-            learner.step()
-            worker.step()
-            episodes += worker._ring.new_episodes()
-        assert worker._t in (STEPS - 1, 0)
-        learner.close()
-        worker.close()
-        lab.experiment.close()
-    return worker, learner.network.flat.detach().clone(), episodes
-
-
-@pytest.mark.parametrize("env", ["sf/Carts-v0", "test/Saving"])
-@pytest.mark.parametrize("flags", [{}, {"use_rnn": True, "rnn_size": 8}])
-def test_a_simulator_that_saves_its_state_goes_on_bit_for_bit(tmp_path: Path, env: str, flags: dict[str, Any]) -> None:
-    worker, at_once, episodes = trained(tmp_path / "whole", env, (30,), **flags)
-    again, in_parts, told = trained(tmp_path / "parts", env, (7, 11, 12), **flags)
-    assert torch.equal(at_once, in_parts)
-    assert [(one.row, one.reward, one.length, one.metrics) for one in told] == [
-        (one.row, one.reward, one.length, one.metrics) for one in episodes
-    ]
-    last, expected = again.state(), worker.state()
-    for name in ("simulator", "fields", "memory", "random", "episodes", "metrics"):
-        torch.testing.assert_close(last[name], expected[name], rtol=0, atol=0, equal_nan=True)
-
-
-@pytest.mark.parametrize("saved", [[], {"counts": 3}])
-def test_a_state_that_is_no_dict_of_tensors_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: Any
-) -> None:
-    """Before anything is sampled."""
-    monkeypatch.setattr(Saving, "saved", saved)
-    with pytest.raises(EnvError, match=r"something else from save_state than a dict of name to torch\.Tensor"):
-        filled(lab_of(tmp_path, "test/Saving"))
-
-
-def test_a_state_that_cannot_be_saved_later_on_costs_no_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    lab = lab_of(tmp_path, "test/Saving")
-    roles: list[Any] = list(build_where_it_was(lab.specs, lab.shared.arena))
-    for role in roles:
-        role.tell = lab.told.append
-    step_until(roles, lambda: roles[0].record["iterations"] >= 2)
-    monkeypatch.setattr(Saving, "save_state", lambda simulator: {"counts": simulator.__dict__["nothing"]})
-    for role in roles:
-        role.close()
-    assert "Warning: test/Saving raised KeyError in save_state." in capfd.readouterr().out
-    assert any((tmp_path / "default_experiment" / "checkpoint_p0").glob("checkpoint_*"))
-
-
-def test_a_state_that_does_not_fit_begins_new_episodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    trained(tmp_path, "test/Saving", (2,))
-    monkeypatch.setattr(Saving, "saved", {"steps": torch.zeros(ROWS)})
-    trained(tmp_path, "test/Saving", (2,))
-    trained(tmp_path, "test/Saving", (2,))
-    assert "test/Saving raised KeyError in restore_state" in (told := capfd.readouterr().out)
-    assert "They begin new episodes." in told
-
-
-def test_other_environments_are_told(tmp_path: Path) -> None:
-    finished = run(tmp_path, "--env=CartPole-v1", "--vectorization=tensors", "--train_for_env_steps=100")
-    assert finished.code != 0
-    assert "CartPole-v1 is no simulator in tensors" in finished.err
-
-
-@pytest.mark.more
-@can_emulate
-def test_whole_run_in_tensors_on_another_device(tmp_path: Path) -> None:
-    """The simulator is there as well, because its maker takes a device: nothing of a step passes through the host."""
-    line = "--env=sf/Carts-v0", "--device=gpu", "--num_envs_per_worker=16", "--rollout=16", *A2C
-    site = f"{ROOT}/tests/helpers/elsewhere_site{os.pathsep}{ROOT}"
-    finished = run(tmp_path, *line, "--train_for_env_steps=3000", python_path=site)
-    assert finished.code == 0, finished.err
-    assert "sf/Carts-v0 is stepped, acted in and learned from on elsewhere:0, by one process" in finished.out
-    assert summary_of(tmp_path)["frames"] >= 3000
-    resumed = run(tmp_path, *line, "--train_for_env_steps=6000", python_path=site)
-    assert resumed.code == 0, resumed.err
-    assert summary_of(tmp_path)["frames"] >= 6000
-    assert "begin new episodes" not in resumed.out
-    at_once = run(
-        tmp_path, *line, "--vectorization=tensors", "--experiment=two", "--train_for_env_steps=3000", python_path=site
-    )
-    assert at_once.code == 0, at_once.err
-    assert "on elsewhere:0, by two threads" in at_once.out
 
 
 def test_seeds_repeat_a_run_in_tensors(tmp_path: Path) -> None:
