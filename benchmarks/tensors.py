@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 STEPS, EPOCHS, MINIBATCHES = 32, 4, 8
 GAMMA, LAMBDA, CLIP, LEARNING_RATE = 0.99, 0.95, 0.2, 5e-4
@@ -85,26 +87,24 @@ def torch_loop(num_envs: int, seconds: float, device: str) -> float:
     return frames / (time.monotonic() - began_s)
 
 
-def jax_loop(env: str, num_envs: int, seconds: float) -> float:
-    """Frames per second of PPO as one compiled function, on the environments of `sf_envs` as functions of JAX."""
+class JaxPolicy(NamedTuple):
+    """A network of two layers as functions of its weights; actions are numbers or one choice."""
+
+    has_numbers: bool
+    width: int
+    answer: Callable[..., Any]
+    log_prob: Callable[..., Any]
+    drawn: Callable[..., Any]
+
+
+def jax_policy(space: Any) -> JaxPolicy:
+    """The policy of a space of actions."""
     import jax
     import jax.numpy as jnp
-    import optax
     from gymnasium import spaces
-    from sf_envs import simulators
 
-    family, _, name = env.partition("/")
-    simulator = getattr(simulators, family)(name, num_envs)
-    space, has_numbers = simulator.action_space, isinstance(simulator.action_space, spaces.Box)
+    has_numbers = isinstance(space, spaces.Box)
     width = space.shape[0] if has_numbers else int(space.n)
-    inputs = simulator.observation_space.shape[0]
-
-    def layer(key, rows, columns):
-        return jax.random.normal(key, (rows, columns)) / rows**0.5, jnp.zeros(columns)
-
-    keys = jax.random.split(jax.random.key(0), 3)
-    network = [layer(keys[0], inputs, 64), layer(keys[1], 64, 64), layer(keys[2], 64, width + 1)], jnp.zeros(width)
-    optimizer = optax.chain(optax.clip_by_global_norm(MAX_GRAD_NORM), optax.adam(LEARNING_RATE, eps=1e-5))
 
     def answer(network, seen):
         (first, second, heads), _ = network
@@ -123,42 +123,87 @@ def jax_loop(env: str, num_envs: int, seconds: float) -> float:
             return jax.random.categorical(key, outputs).astype(jnp.int32)
         return outputs + jnp.exp(network[1]) * jax.random.normal(key, outputs.shape)
 
+    return JaxPolicy(has_numbers, width, answer, log_prob, drawn)
+
+
+def jax_network(inputs: int, width: int) -> Any:
+    """The weights of the first iteration."""
+    import jax
+    import jax.numpy as jnp
+
+    def layer(key, rows, columns):
+        return jax.random.normal(key, (rows, columns)) / rows**0.5, jnp.zeros(columns)
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    return [layer(keys[0], inputs, 64), layer(keys[1], 64, 64), layer(keys[2], 64, width + 1)], jnp.zeros(width)
+
+
+def jax_loss(policy: JaxPolicy) -> Callable[..., Any]:
+    """The loss of a minibatch, as a function of the weights."""
+    import jax
+    import jax.numpy as jnp
+
     def loss_of(network, batch):
         seen, action, before, gain, returned = batch
-        outputs, value = answer(network, seen)
+        outputs, value = policy.answer(network, seen)
         gain = (gain - gain.mean()) / (gain.std() + 1e-8)
-        now = log_prob(network, outputs, action)
+        now = policy.log_prob(network, outputs, action)
         ratio = jnp.exp(now - before)
         objective = jnp.minimum(ratio * gain, jnp.clip(ratio, 1 - CLIP, 1 + CLIP) * gain).mean()
         chances = jax.nn.log_softmax(outputs)
-        entropy = network[1].sum() if has_numbers else -(jnp.exp(chances) * chances).sum(-1).mean()
+        entropy = network[1].sum() if policy.has_numbers else -(jnp.exp(chances) * chances).sum(-1).mean()
         return VALUE_COEFF * 0.5 * ((value - returned) ** 2).mean() - objective - ENTROPY_COEFF * entropy
+
+    return loss_of
+
+
+def jax_acting(simulator: Any, policy: JaxPolicy) -> Callable[..., Any]:
+    """One step of all copies, as a function that `jax.lax.scan` takes."""
+    import jax.numpy as jnp
 
     def act(carry, key):
         network, states, seen = carry
-        outputs, value = answer(network, seen)
-        action = drawn(network, outputs, key)
-        before = log_prob(network, outputs, action)
-        taken = jnp.clip(action, -1, 1) if has_numbers else action
+        outputs, value = policy.answer(network, seen)
+        action = policy.drawn(network, outputs, key)
+        before = policy.log_prob(network, outputs, action)
+        taken = jnp.clip(action, -1, 1) if policy.has_numbers else action
         results, states = simulator._step_all(key, states, taken)
         after, final, reward, terminated, truncated, _ = results
-        reward = reward + GAMMA * truncated * answer(network, final)[1]
+        reward = reward + GAMMA * truncated * policy.answer(network, final)[1]
         return (network, states, after), (seen, action, before, value, reward, terminated | truncated)
+
+    return act
+
+
+def jax_gains(reward: Any, value: Any, following: Any, over: Any) -> Any:
+    """Advantages by generalized advantage estimation, [T, B] as its arguments."""
+    import jax
+    import jax.numpy as jnp
+
+    def back(gain, step):
+        reward, value, after, over = step
+        going = GAMMA * (1 - over)
+        gain = reward + going * after - value + LAMBDA * going * gain
+        return gain, gain
+
+    return jax.lax.scan(back, jnp.zeros(reward.shape[1]), (reward, value, following, over), reverse=True)[1]
+
+
+def jax_iteration(simulator: Any, policy: JaxPolicy, optimizer: Any) -> Callable[..., Any]:
+    """One iteration, sampling and learning, as a function that `jax.jit` takes."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    act, loss_of = jax_acting(simulator, policy), jax_loss(policy)
 
     def iterate(network, memory, states, seen, key):
         act_key, order_key = jax.random.split(key)
         carry, data = jax.lax.scan(act, (network, states, seen), jax.random.split(act_key, STEPS))
         _, states, seen = carry
         observed, action, before, value, reward, over = data
-        following = jnp.concatenate([value[1:], answer(network, seen)[1][None]])
-
-        def back(gain, step):
-            reward, value, after, over = step
-            going = GAMMA * (1 - over)
-            gain = reward + going * after - value + LAMBDA * going * gain
-            return gain, gain
-
-        _, gains = jax.lax.scan(back, jnp.zeros(num_envs), (reward, value, following, over), reverse=True)
+        following = jnp.concatenate([value[1:], policy.answer(network, seen)[1][None]])
+        gains = jax_gains(reward, value, following, over)
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (observed, action, before, gains, gains + value))
 
         def learn(carry, rows):
@@ -167,12 +212,27 @@ def jax_loop(env: str, num_envs: int, seconds: float) -> float:
             steps, memory = optimizer.update(gradients, memory)
             return (optax.apply_updates(network, steps), memory), None
 
-        orders = [jax.random.permutation(k, STEPS * num_envs) for k in jax.random.split(order_key, EPOCHS)]
+        orders = [jax.random.permutation(k, STEPS * simulator.num_envs) for k in jax.random.split(order_key, EPOCHS)]
         rows = jnp.stack(orders).reshape(EPOCHS * MINIBATCHES, -1)
         (network, memory), _ = jax.lax.scan(learn, (network, memory), rows)
         return network, memory, states, seen
 
-    compiled, memory, key = jax.jit(iterate), optimizer.init(network), jax.random.key(1)
+    return iterate
+
+
+def jax_loop(env: str, num_envs: int, seconds: float) -> float:
+    """Frames per second of PPO as one compiled function, on the environments of `sf_envs` as functions of JAX."""
+    import jax
+    import optax
+    from sf_envs import simulators
+
+    family, _, name = env.partition("/")
+    simulator = getattr(simulators, family)(name, num_envs)
+    policy = jax_policy(simulator.action_space)
+    network = jax_network(simulator.observation_space.shape[0], policy.width)
+    optimizer = optax.chain(optax.clip_by_global_norm(MAX_GRAD_NORM), optax.adam(LEARNING_RATE, eps=1e-5))
+    compiled = jax.jit(jax_iteration(simulator, policy, optimizer))
+    memory, key = optimizer.init(network), jax.random.key(1)
     seen, states = simulator._reset_all(key)
     network, memory, states, seen = jax.block_until_ready(compiled(network, memory, states, seen, key))
     began_s, frames = time.monotonic(), 0
