@@ -167,6 +167,12 @@ def saved_whole(directory: Path) -> bool:
     )
 
 
+def has_terminal() -> None:
+    """Takes the standard input for its terminal, whose end it hears of, as a child of ``nohup`` does not."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.more
 @pytest.mark.parametrize("end", ["", " &"])
 def test_fault_e5_a_terminal_that_is_closed_below_an_interactive_shell_loses_nothing(tmp_path: Path, end: str) -> None:
@@ -175,7 +181,7 @@ def test_fault_e5_a_terminal_that_is_closed_below_an_interactive_shell_loses_not
     terminal, shells_end = os.openpty()
     shell = subprocess.Popen(
         ["bash", "--norc", "-i"], cwd=tmp_path, stdin=shells_end, stdout=shells_end, stderr=shells_end,
-        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), env=CLEAN,
+        start_new_session=True, preexec_fn=has_terminal, env=CLEAN,
     )  # fmt: skip
     os.close(shells_end)
     output = tmp_path / "out.txt"
