@@ -78,7 +78,7 @@ class EnvSource:
             if limit is not None:
                 kwargs["max_episode_steps"] = limit
             if self.factory is not None:
-                env = self.factory(**kwargs)
+                env = self._one(self.factory(**kwargs))
             else:
                 import gymnasium
 
@@ -89,6 +89,21 @@ class EnvSource:
             from sf.envs.limit import limited  # imports gymnasium
 
             return limited(env, self.max_episode_steps)
+
+    def _one(self, env: Any) -> Any:
+        """What a factory has made.
+
+        Raises:
+            EnvError: it is several copies that step at once.
+        """
+        steps_many = hasattr(env, "step_async") or any(base.__name__ == "VectorEnv" for base in type(env).__mro__)
+        if not steps_many or not isinstance(copies := getattr(env, "num_envs", None), int):
+            return env
+        raise EnvError(
+            f"{self.env_id} made {type(env).__name__} of {copies} environments, expected one environment, because sf "
+            "makes and steps copies itself. Give the class or function that makes one. Copies that step faster at once "
+            "may come beside it, as make_vec of sf.register_env."
+        )
 
     def maker(self) -> Callable[..., Any] | None:
         """The callable that makes an environment: the factory, or the entry point of Gymnasium; None if unknown."""

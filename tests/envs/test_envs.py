@@ -215,3 +215,16 @@ def test_an_environment_without_a_limit_has_no_wrapper_of_gymnasium() -> None:
         assert not isinstance(find_env("WithoutLimit-v0").make(), gymnasium.Wrapper)
     finally:
         del gymnasium.registry["WithoutLimit-v0"]
+
+
+def four_carts() -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    return gymnasium.make_vec("CartPole-v1", num_envs=4)
+
+
+def test_several_copies_in_place_of_one_environment_are_refused() -> None:
+    register_env("FourCarts", four_carts)
+    assert refusal("FourCarts") == (
+        "FourCarts made CartPoleVectorEnv of 4 environments, expected one environment, because sf makes and steps copies "
+        "itself. Give the class or function that makes one. Copies that step faster at once may come beside it, as "
+        "make_vec of sf.register_env."
+    )
