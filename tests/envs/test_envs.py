@@ -224,7 +224,7 @@ def four_carts() -> gymnasium.vector.VectorEnv[Any, Any, Any]:
 def test_several_copies_in_place_of_one_environment_are_refused() -> None:
     register_env("FourCarts", four_carts)
     assert refusal("FourCarts") == (
-        "FourCarts made CartPoleVectorEnv of 4 environments, expected one environment, because sf makes and steps copies "
-        "itself. Give the class or function that makes one. Copies that step faster at once may come beside it, as "
+        "FourCarts made CartPoleVectorEnv of 4 environments, expected one environment, because sf makes and steps "
+        "copies itself. Give the class or function that makes one. Copies that step faster at once may come beside it, as "
         "make_vec of sf.register_env."
     )
