@@ -225,6 +225,6 @@ def test_several_copies_in_place_of_one_environment_are_refused() -> None:
     register_env("FourCarts", four_carts)
     assert refusal("FourCarts") == (
         "FourCarts made CartPoleVectorEnv of 4 environments, expected one environment, because sf makes and steps "
-        "copies itself. Give the class or function that makes one. Copies that step faster at once may come beside it, as "
-        "make_vec of sf.register_env."
+        "copies itself. Give the class or function that makes one. Copies that step faster at once may come beside it, "
+        "as make_vec of sf.register_env."
     )
