@@ -65,6 +65,9 @@ class RandomPlayer:
         with blamed_on(info.env_id, "step"), self.watch.step():
             result = env.step(actions[0] if info.num_agents == 1 else list(actions))
         step = check_step(result, info, absent)
+        if info.num_agents == 1 and not isinstance(extras := result[4], Mapping):
+            found = f"info {extras!r} ({type(extras).__name__})"
+            raise EnvError(f"{info.env_id} returned {found} from step, expected a dict, which may be empty: {{}}.")
         _refuse_ignored_mask(step.infos, info, "step")
         arrivals = self.presence.arrivals(result[4])
         for agent in arrivals:

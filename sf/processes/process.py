@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import math
 import os
 import signal
 import sys
@@ -31,7 +32,7 @@ from sf.processes.signals import STOP_SIGNALS
 from sf.processes.ties import STACKS_SIGNAL, end_with_parent, take_mark
 from sf.shared.arena import Arena
 from sf.shared.progress import Phase
-from sf.shared.records import ASKED
+from sf.shared.records import ASKED, BEGAN_S
 from sf.shared.role import RoleSpec
 
 RUNNING, STOPPING = 0, 1
@@ -47,6 +48,9 @@ NEVER_STOPPED = memoryview(bytes(8)).cast("q")
 
 LOOK_AGAIN_S = 1.0
 """No wait is longer, so that a lost doorbell costs time and never a run."""
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.05
+"""Between two looks of a role that is ready at whether all others are."""
 
 PREFIX = "sf-"
 """How the names of our processes begin in the process list."""
@@ -116,6 +120,8 @@ def run_role(tell: Callable[[Any], None], spec: RoleSpec, arena: Arena) -> None:
         gc.collect()
         gc.freeze()  # what was built stays, so that later collections need not look at it
         tell(Ready())
+        role.record.progress.enter(Phase.WAIT)
+        wait_for_begin(arena)
         began_s = time.process_time() + queued_s()  # what it took to begin is no training
         role.record.begin()
         run_state, progress = arena["run_state"], role.record.progress
@@ -128,6 +134,16 @@ def run_role(tell: Callable[[Any], None], spec: RoleSpec, arena: Arena) -> None:
         role.close()
         role.record[ASKED] += time.process_time() + queued_s() - began_s
         role.record.publish()
+
+
+def wait_for_begin(arena: Arena) -> None:
+    """Waits until the supervisor has found every role ready, or has the run stop.
+
+    So its clock, limits and curves begin with the first frame. Who comes later, in the place of another, does not wait.
+    """
+    came_s, run_state, has_begun_s = time.monotonic(), arena["run_state"], arena[BEGAN_S]
+    while math.isnan(has_begun_s[0]) and run_state[0] == RUNNING:
+        time.sleep(min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (time.monotonic() - came_s) / 50)))
 
 
 def leave(code: int) -> NoReturn:

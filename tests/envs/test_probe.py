@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from sf_envs.echo import TwoAgentEcho
 
-from sf.envs import find_env, probe, probe_and_time, register_env
+from sf.envs import EnvSource, find_env, probe, probe_and_time, register_env
 from sf.errors import EnvCrashed, EnvError
 from sf.spaces import ActionSpec, LeafSpec
 from tests.environments.toys import Fickle, Raising, Toy, TwoToys
@@ -215,3 +215,16 @@ class TestProbe:
         register_env("Steady", Toy)
         steady = find_env("Steady")
         assert isinstance(steady.make_checked(probe(steady)), Toy)
+
+
+class WithoutInfo(Toy):
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], None
+
+
+def test_a_step_without_info_is_refused_before_the_run() -> None:
+    source = EnvSource("WithoutInfo", {}, WithoutInfo)
+    with pytest.raises(
+        EnvError, match=r"returned info None \(NoneType\) from step, expected a dict, which may be empty"
+    ):
+        probe(source)

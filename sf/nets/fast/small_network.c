@@ -172,10 +172,20 @@ static int64_t of_layers(const Network *net) {
     return sum;
 }
 
-// Room for `packed` in the products of n rows.
+// Room for `packed` in the products of n rows. Two of a layer's numbers of inputs, outputs and rows are in each of them.
 static int64_t of_products(const Network *net, int64_t n) {
-    int64_t wide = widest(net), longest = n > wide ? n : wide;
-    return longest * (up(wide) + WIDTH);
+    int64_t most = 0, in = net->num_inputs;
+    for (int64_t i = 0; i <= net->num_layers; i++) {
+        int64_t out = i < net->num_layers ? net->sizes[i] : net->num_params, sides[] = {in, out, n};
+        int64_t turned = in < WIDTH ? in * out : 0;
+        for (int64_t a = 0; a < 3; a++)
+            for (int64_t b = 0; b < 3; b++) {
+                int64_t room = sides[a] * (up(sides[b]) + WIDTH) + turned;
+                if (a != b && room > most) most = room;
+            }
+        in = out;
+    }
+    return most;
 }
 
 // Parts of the scratch memory, which keeps what `forward` computed until `backward`.
