@@ -99,6 +99,9 @@ class Saver:
         kept = {
             name.removeprefix(ALGORITHM): tensors.pop(name) for name in newest.tensors if name.startswith(ALGORITHM)
         }
+        schedule = newest.data["config"]["learner"].get("lr_schedule") or "constant"
+        if not schedule.startswith("kl_adaptive"):  # its rate says nothing to one that follows the policy
+            tensors["learning_rate"] = torch.tensor(self.update.lr, dtype=torch.float64)
         self.update.load_state_dict(tensors)
         note_on_algorithm = self._resume_algorithm(kept, newest)
         best = checkpoint.load_spare(self.directory / checkpoint.BEST)

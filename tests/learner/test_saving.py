@@ -206,3 +206,17 @@ def test_resumed_learner_replaces_its_best_policy_by_a_better_one_only(tmp_path:
     assert saver.save(0, SaveRequest("best", 10.0), 0) is None
     saved = saver.save(0, SaveRequest("best", 10.5), 0)
     assert checkpoint.load(Path(saved.path)).data["reward"] == 10.5
+
+
+@pytest.mark.parametrize(("before", "wanted"), [("constant", 7e-4), ("kl_adaptive_epoch", 3e-3)])
+def test_a_rate_that_follows_the_policy_goes_on_from_one_that_did_so(
+    tmp_path: Path, before: str, wanted: float
+) -> None:
+    lab = make_lab(tmp_path, lr_schedule=before, learning_rate=2e-5)
+    earlier = lab.build("learner-0")
+    earlier.update._schedule.value = 3e-3
+    assert not earlier.saver.save(0, PERIODIC, 0).error
+    now = replace(lab.config.learner, lr_schedule="kl_adaptive_batch", learning_rate=7e-4)
+    resumed = lab.build("learner-0", config=replace(lab.config, learner=now))
+    assert resumed.saver.has_resumed
+    assert resumed.update.lr == wanted
