@@ -101,6 +101,7 @@ TASKS = (
     Task("HalfCheetah-v5", "mujoco", ("--env=HalfCheetah-v5", *STRONG), 4500, "5784 ± 1244, best evaluation"),
     Task("Hopper-v5", "mujoco", ("--env=Hopper-v5", *STRONG), 1500, "2609 ± 701, best evaluation"),
     Task("Walker2d-v5", "mujoco", ("--env=Walker2d-v5", *STRONG), 2500, "3589 ± 757, best evaluation"),
+    Task("Ant-v4", "mujoco", ("--env=Ant-v4", *STRONG), 2000, "3258 ± 1079, best evaluation"),
     Task("Pong", "atari", ("--env=atari/Pong", "--preset=atari"), 19, "20.36 ± 0.20"),
     Task("Breakout", "atari", ("--env=atari/Breakout", "--preset=atari"), 350, "414.66 ± 28.09"),
     Task("Remember, GRU", "own", (REMEMBER, OWN, "--use_rnn=True"), 0.9, "optimum 1"),

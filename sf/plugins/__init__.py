@@ -149,7 +149,7 @@ def blamed_on(plugin: str, call: str) -> Iterator[None]:
 
 ENCODERS = Plugins(
     "encoder", "auto", "my_encoders:Mine",
-    "Call sf.register_model({name}, ...) before training or loading, name a module that does so: --env=module:Id",
+    "Call sf.register_model({name}, ...) before training or loading, or name its class: --encoder=module:Class",
     "the learner and the inference workers",
 )  # fmt: skip
 ALGORITHMS = Plugins(
