@@ -74,6 +74,8 @@ class Session:
         """When the roles were ready; starting them is not training."""
         self.has_ended = False
         """Whether no role works any more."""
+        self.stopped_s = math.inf
+        """When all roles had ended; a last evaluation or film is no training."""
         self.peers_lost = ""
         """A sentence about a rank that has died."""
         self.follows: int | None = None
@@ -168,7 +170,7 @@ class Session:
         if self.started_s == math.inf:
             return
         self.take(self.take_messages())
-        snapshot, episodes = self.snapshot(time.monotonic()), self._new_episodes()
+        snapshot, episodes = self.snapshot(min(time.monotonic(), self.stopped_s)), self._new_episodes()
         self.monitor.poll(snapshot, episodes)
         self._call_back(snapshot, episodes)
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:

@@ -197,6 +197,7 @@ def run(
         session.callbacks = Callbacks()  # it would only be raised again
     session.say_why_it_ends(reason)
     problems = roles.stop(signals)
+    session.stopped_s = time.monotonic()
     if shared.rank.is_first and not any(UNKILLABLE in problem for problem in problems):
         _collect_leftovers(experiment)
     if error is None and problems:

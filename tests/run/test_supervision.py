@@ -27,6 +27,17 @@ from tests.helpers.commands import CARTPOLE, EXPERIMENT, Running, run, running, 
 from tests.helpers.lab import make_config, make_lab
 
 
+def test_what_looks_at_the_last_policy_is_no_time_of_training(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    session = Session(lab.config, lab.shared, Monitor(lab.config, tmp_path, 1), Callbacks())
+    session.poll()
+    session.stopped_s = time.monotonic()
+    time.sleep(0.3)
+    session.read_last()
+    session.finish("tested", 0)
+    assert 0.0 <= json.loads((tmp_path / "summary.json").read_text())["wall_time_s"] < 0.3
+
+
 def test_episodes_of_a_resumed_run_are_recalled_in_the_order_in_which_they_ended(tmp_path: Path) -> None:
     """Where workers had rings of their own, those of the first one, which all share now, are the newest."""
     lab = make_lab(tmp_path, num_workers=2)
