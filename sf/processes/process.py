@@ -137,7 +137,7 @@ def run_role(tell: Callable[[Any], None], spec: RoleSpec, arena: Arena) -> None:
 
 
 def wait_for_begin(arena: Arena) -> None:
-    """Waits until the supervisor has found every role ready, or has the run stop.
+    """Waits until every role of the run has been found ready, or the run stops.
 
     So its clock, limits and curves begin with the first frame. Who comes later, in the place of another, does not wait.
     """

@@ -40,9 +40,10 @@ class Places:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every role has been built; counters mean something from then on."""
-        if not self.has_begun:
-            self.has_begun = all(place.is_ready for place in self.places)
+        """Whether every role has been built. The first time that this is so, all of them begin."""
+        if not self.has_begun and all(place.is_ready for place in self.places):
+            self.has_begun = True
+            self.shared.began_s[0] = time.monotonic()  # they wait for it, see `wait_for_begin`
         return self.has_begun
 
     def unready(self) -> str:
