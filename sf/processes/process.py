@@ -31,7 +31,7 @@ from sf.processes.failures import failure_of
 from sf.processes.signals import STOP_SIGNALS
 from sf.processes.ties import STACKS_SIGNAL, end_with_parent, take_mark
 from sf.shared.arena import Arena
-from sf.shared.progress import Phase
+from sf.shared.progress import Phase, Progress
 from sf.shared.records import ASKED, BEGAN_S
 from sf.shared.role import RoleSpec
 
@@ -120,8 +120,7 @@ def run_role(tell: Callable[[Any], None], spec: RoleSpec, arena: Arena) -> None:
         gc.collect()
         gc.freeze()  # what was built stays, so that later collections need not look at it
         tell(Ready())
-        role.record.progress.enter(Phase.WAIT)
-        wait_for_begin(arena)
+        wait_for_begin(arena, role.record.progress)
         began_s = time.process_time() + queued_s()  # what it took to begin is no training
         role.record.begin()
         run_state, progress = arena["run_state"], role.record.progress
@@ -136,13 +135,18 @@ def run_role(tell: Callable[[Any], None], spec: RoleSpec, arena: Arena) -> None:
         role.record.publish()
 
 
-def wait_for_begin(arena: Arena) -> None:
+def wait_for_begin(arena: Arena, progress: Progress) -> None:
     """Waits until every role of the run has been found ready, or the run stops.
 
-    So its clock, limits and curves begin with the first frame. Who comes later, in the place of another, does not wait.
+    So its clock, limits and curves begin with the first frame. A successor does not wait.
+
+    Args:
+        arena: has the time of the beginning.
+        progress: shows at each look that this role is alive, however long the others take.
     """
     came_s, run_state, has_begun_s = time.monotonic(), arena["run_state"], arena[BEGAN_S]
     while math.isnan(has_begun_s[0]) and run_state[0] == RUNNING:
+        progress.enter(Phase.WAIT)
         time.sleep(min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (time.monotonic() - came_s) / 50)))
 
 

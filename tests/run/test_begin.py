@@ -12,6 +12,7 @@ import pytest
 
 from sf.processes.process import RUNNING, STOPPING, wait_for_begin
 from sf.shared.arena import Arena
+from sf.shared.progress import Progress
 from sf.shared.records import BEGAN_S
 from tests.helpers.commands import run, summary_of
 
@@ -24,17 +25,21 @@ def words(began_s: float = math.nan) -> Arena:
 @pytest.mark.parametrize(("word", "value"), [(BEGAN_S, 3.0), ("run_state", STOPPING)])
 def test_a_role_that_is_ready_waits_for_the_others_or_the_end(word: str, value: float) -> None:
     arena = words()
-    waiting = threading.Thread(target=wait_for_begin, args=(arena,))
+    progress = Progress(np.zeros(1, np.int64), 0)
+    waiting = threading.Thread(target=wait_for_begin, args=(arena, progress))
     waiting.start()
     time.sleep(0.05)
+    seen = progress.word[0]
+    time.sleep(0.2)
+    assert progress.word[0] != seen, "a role that waits is alive"
     assert waiting.is_alive()
     arena[word][0] = value
     waiting.join(5.0)
     assert not waiting.is_alive()
 
 
-def test_who_comes_later_in_the_place_of_another_does_not_wait() -> None:
-    wait_for_begin(words(began_s=1.0))
+def test_a_successor_does_not_wait() -> None:
+    wait_for_begin(words(began_s=1.0), Progress(np.zeros(1, np.int64), 0))
 
 
 @pytest.mark.more

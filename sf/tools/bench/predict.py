@@ -85,11 +85,10 @@ class Prediction:
 
 def predict(loads: Loads, machine: Machine) -> Prediction:
     """The rate of a run on a machine."""
-    worker = loads.worker if machine.num_inference else loads.worker + loads.inference  # which acts there
     on_cores = loads.rollout + loads.inference + loads.other + (0.0 if machine.gpus else loads.learner)
     rates = {
         "the cores": machine.cores * loads.used / on_cores,
-        "the rollout workers": machine.num_workers / worker,
+        "the rollout workers": machine.num_workers / loads.worker,
     }
     if machine.num_inference and loads.inference:
         rates["the inference workers"] = machine.num_inference / loads.inference
@@ -97,7 +96,7 @@ def predict(loads: Loads, machine: Machine) -> Prediction:
         rates["the learners" if machine.num_learners > 1 else "the learner"] = machine.num_learners / loads.learner_wall
     limit = min(rates, key=rates.__getitem__)
     if machine.takes_turns:  # each has all cores while it is on
-        sampling = max(worker / machine.num_workers, (loads.rollout + loads.inference) / machine.cores)
+        sampling = max(loads.worker / machine.num_workers, (loads.rollout + loads.inference) / machine.cores)
         training = 0.0 if machine.gpus else loads.learner_wall / machine.num_learners
         limit = "the rollout workers" if sampling > training else "the learner"
         return Prediction(1 / (sampling + training + loads.other / machine.cores), f"mostly {limit}")

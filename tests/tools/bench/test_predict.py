@@ -57,11 +57,6 @@ def test_limit_is_what_gives_out_first() -> None:
     assert predict(inferring, replace(many, num_inference=2)).limit == "the inference workers"
 
 
-def test_workers_that_act_there_take_over_what_an_inference_worker_does_here() -> None:
-    inferring = replace(LOADS, inference=10e-6)
-    assert predict(inferring, replace(TWO, cores=64, num_learners=4)).rate == pytest.approx(2 / 20e-6)
-
-
 @pytest.mark.parametrize("is_async", [True, False])
 def test_processes_of_the_run_here_have_the_sizes_that_they_have_there(tmp_path: Path, is_async: bool) -> None:
     open_sizes = dict.fromkeys(
