@@ -200,7 +200,8 @@ def _in_words(run: TrialRun, outcome: TrialOutcome) -> str:
         reached = "" if outcome.value is None else f" at {run.objective} {rounded(outcome.value)}"
         return f"pruned{reached} ({outcome.frames:,} frames, {outcome.seconds:.1f} s)"
     if outcome.value is None:
-        return f"failed with exit code {outcome.exit_code}. {outcome.message} (Its output: {run.log})"
+        code = f" with exit code {outcome.exit_code}" if outcome.exit_code else ""
+        return f"failed{code}. {outcome.message} (Its output: {run.log})"
     at_limit = ", at the time limit" if outcome.state == "time_limit" else ""
     took = f"{outcome.frames:,} frames, {outcome.seconds:.1f} s{at_limit}"
     return f"{run.objective} {rounded(outcome.value)} ({took})"

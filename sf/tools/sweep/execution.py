@@ -154,10 +154,16 @@ def _outcome(run: TrialRun, state: Any, code: int) -> TrialOutcome:
     if value is None and state != "stopped":
         hint = "no episode has ended" if run.objective == "reward" else f"it has no {run.objective} to compare"
         family, is_curve, _ = run.objective.partition("/")
-        if is_curve and (there := _scalars(run.directory / "metrics.jsonl", f"{family}/")):
+        there = _scalars(run.directory / "metrics.jsonl", f"{family}/") if is_curve else ()
+        if there:
             hint += f", only {', '.join(there)}"
         hint += f" ({summary.get('exit_reason', 'no summary.json')})"
-        message = f"The run ended in order, but {hint}. Use another name for the sweep, with longer runs."
+        remedy = "with longer runs"
+        if is_curve and not there:
+            remedy = f"with flags that make curves of {family}/, or another objective"
+        elif is_curve:
+            remedy = "with an objective that is there"
+        message = f"The run ended in order, but {hint}. Use another name for the sweep, {remedy}."
         return TrialOutcome("failed", code, message=message, **found)
     return TrialOutcome(state, code, value if state != "stopped" else None, **found)
 

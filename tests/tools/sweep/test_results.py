@@ -73,15 +73,17 @@ def test_seeds_that_are_not_in_the_file_do_not_count_and_trials_without_some_com
 
 
 @pytest.mark.parametrize(
-    ("objective", "hint"),
+    ("objective", "hint", "remedy"),
     [
-        ("reward", "no episode has ended"),
-        ("fps", "it has no fps to compare"),
-        ("env/nope", "it has no env/nope to compare, only env/fuel, env/keys"),
-        ("eval/reward", "it has no eval/reward to compare"),
+        ("reward", "no episode has ended", "longer runs"),
+        ("fps", "it has no fps to compare", "longer runs"),
+        ("env/nope", "it has no env/nope to compare, only env/fuel, env/keys", "an objective that is there"),
+        ("eval/reward", "it has no eval/reward to compare", "flags that make curves of eval/, or another objective"),
     ],
 )
-def test_a_run_without_its_objective_has_failed_and_says_why(objective: str, hint: str, tmp_path: Path) -> None:
+def test_a_run_without_its_objective_has_failed_and_says_why(
+    objective: str, hint: str, remedy: str, tmp_path: Path
+) -> None:
     run = TrialRun(0, 1, (), str(tmp_path), ".", objective, None)
     assert ended_before(run) is None, "it has not begun"
     run.directory.mkdir()
@@ -92,8 +94,8 @@ def test_a_run_without_its_objective_has_failed_and_says_why(objective: str, hin
     assert outcome is not None
     assert (outcome.state, outcome.value, outcome.frames, outcome.seconds) == ("failed", None, 5, 2.5)
     assert outcome.message == (
-        f"The run ended in order, but {hint} (train_for_seconds reached). Use another name for the sweep, with longer "
-        "runs."
+        f"The run ended in order, but {hint} (train_for_seconds reached). Use another name for the sweep, with "
+        f"{remedy}."
     )
 
 
