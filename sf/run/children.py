@@ -68,7 +68,7 @@ class Processes(Places):
         self._begin_rollout = begin_rollout or servers.begin_environments
         self.memory_kills = MemoryKills()
         self.has_news = False
-        """A role rang: it has something that should not wait for the next look at the clock."""
+        """A role rang, or has ended: it has told something that should not wait for the next look at the clock."""
         self.next_look_s = 0.0
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
@@ -84,6 +84,7 @@ class Processes(Places):
         Raises:
             SfError: a child has failed or ended and cannot be replaced.
         """
+        self._fill_those_due()  # before the sleep, so that the caller has taken what their predecessors had told
         bell = self.shared.supervisor_bell
         others = [bell.fileno(), signals.fileno(), *self.servers.waitables()]
         own = [waitable for child in self.children for waitable in child.waitables()]
@@ -100,8 +101,6 @@ class Processes(Places):
         for place in self.places:
             if place.child is not None:
                 self._kill_if_it_hangs(place, place.child, now)
-            elif place.start_s <= now or (place.waits_for_fork_server and self._may_begin(place.spec)):
-                self._fill(place)
         if now >= self.next_look_s and self.simulators is not None:
             self.next_look_s = now + LOOK_S
             self.memory_kills.look(now)
@@ -112,6 +111,12 @@ class Processes(Places):
     def simulators(self) -> Simulators | None:
         """The watch over processes that environments start; None before the start."""
         return self.servers.simulators
+
+    def _fill_those_due(self) -> None:
+        now = time.monotonic()
+        for place in self.places:
+            if place.start_s <= now or (place.waits_for_fork_server and self._may_begin(place.spec)):
+                self._fill(place)
 
     def _fill(self, place: Place) -> None:
         """Starts a child in this place; later, if it comes from a fork server that is not ready."""
@@ -180,7 +185,7 @@ class Processes(Places):
             raise WorkerCrashed(f"{place.ending(child)}\n{child} {UNKILLABLE}")
         self.messages += child.hear()
         child.reap()
-        place.child = None
+        place.child, self.has_news = None, True
         if was_killed(child):
             self.killed.append(child.name)
             place.lacked_memory = was_killed(child, signal.SIGKILL) and self.memory_kills.were_just_now()
