@@ -182,13 +182,15 @@ def _write_csv(path: Path, played: Sequence[tuple[str, Sequence[Episodes]]]) -> 
         writer = csv.writer(file)
         all_metrics = [one for _, policies in played for episodes in policies for one in episodes.metrics]
         names = list(dict.fromkeys(key for one in all_metrics for key in one))
-        writer.writerow(("policy", "policy_id", "episode", "reward", "length", *(f"env/{key}" for key in names)))
+        writer.writerow(
+            ("policy", "policy_id", "episode", "agent", "reward", "length", *(f"env/{key}" for key in names))
+        )
         for name, policies in played:
             for policy_id, episodes in enumerate(policies):
-                rows = zip(episodes.rewards, episodes.lengths, episodes.metrics, strict=True)
-                for index, (reward, length, metrics) in enumerate(rows):
+                rows = zip(episodes.agents, episodes.rewards, episodes.lengths, episodes.metrics, strict=True)
+                for index, (agent, reward, length, metrics) in enumerate(rows):
                     own = [metrics.get(key, "") for key in names]
-                    writer.writerow((name, policy_id, index, reward, length, *own))
+                    writer.writerow((name, policy_id, index, agent, reward, length, *own))
 
 
 def as_json(summaries: Sequence[tuple[str, ReturnSummary]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import shlex
 import signal
 import sys
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sf.cli.command import run_command
 from sf.console import Console
-from sf.errors import ExitCode, ExperimentError, UsageError
+from sf.errors import ConfigError, ExitCode, ExperimentError, UsageError
 
 if TYPE_CHECKING:
     from sf.config import Config
@@ -78,8 +79,29 @@ def checked(flags: Mapping[str, Any]) -> Config:
 
     with contextlib.redirect_stdout(io.StringIO()):  # a preset that is chosen by environment is told by the run
         config = parse_config(flags_of(flags.items()))
-    check(config)
+    problems: list[str] = []
+    for each in (check, expect_algorithm_kwargs):
+        try:
+            each(config)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
     return config
+
+
+def expect_algorithm_kwargs(config: Config) -> None:
+    """Refuses settings that the constructor of the algorithm does not take; a run tries it out as well.
+
+    Raises:
+        ConfigError: it does not take them, or cannot be imported.
+    """
+    from sf.plugins import ALGORITHMS
+    from sf.plugins.settings import settings_for
+
+    name, text = config.learner.algorithm, config.learner.algorithm_kwargs
+    if json.loads(text) and name != ALGORITHMS.default:
+        settings_for("algorithm", name, ALGORITHMS.find(name), text, num_given=1)
 
 
 def _conduct(config: SweepConfig, description: Description, record: SweepRecord, file: str) -> int:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sf.policy.nests import Nest, check_structure, leaves, map_leaves, without_extra_keys
-from sf.policy.specs import to_tensors
+from sf.policy.specs import BoundedTensorSpec, TensorSpec, clip_to_spec, to_tensors
 from sf.policy.steps import StepType, TimeStep
 from sf.spaces import ACTION_MASK, ROOT_LEAF
 
@@ -25,7 +26,9 @@ def predict(
     observation = without_extra_keys(observation, spec)
     check_structure(observation, spec, "observation")
     size = _batch_size(observation, spec)
-    tensors = map_leaves(lambda leaf: leaf.to(policy.device), to_tensors(observation, spec))
+    tensors = to_tensors(observation, spec)
+    map_leaves(_expect_usable, spec, tensors)
+    tensors = map_leaves(lambda leaf: leaf.to(policy.device), tensors)
     if size is None:
         tensors = map_leaves(lambda leaf: leaf.unsqueeze(0), tensors)
     num = 1 if size is None else size
@@ -66,6 +69,25 @@ def with_masks(policy: Policy, observation: Nest, masks: Any) -> Nest:
         raise ValueError("action_masks are given, but the policy was trained without masks. Leave them out.")
     parts = observation if isinstance(observation, Mapping) else {ROOT_LEAF: observation}
     return {**parts, ACTION_MASK: np.asarray(masks).astype(np.int8)}
+
+
+def _expect_usable(spec: TensorSpec, leaf: Tensor) -> None:
+    """Refuses what a network would answer with an action that means nothing.
+
+    Raises:
+        ValueError: a number is not finite, or an integer is none of those that the spec has.
+    """
+    name = spec.name or "the observation"
+    if leaf.dtype.is_floating_point:
+        if not leaf.isfinite().all():
+            raise ValueError(f"{int((~leaf.isfinite()).sum())} of {leaf.numel()} numbers of {name} are not finite.")
+    elif isinstance(spec, BoundedTensorSpec) and not torch.equal(clip_to_spec(leaf, spec), leaf):
+        wanted = f"{int(np.min(spec.minimum))} to {int(np.max(spec.maximum))}"
+        raise ValueError(f"{name} has the number {_first_outside(spec, leaf)}, expected integers from {wanted}.")
+
+
+def _first_outside(spec: BoundedTensorSpec, leaf: Tensor) -> int:
+    return int(leaf[clip_to_spec(leaf, spec) != leaf][0])
 
 
 def _batch_size(observation: Nest, spec: Nest) -> int | None:

@@ -115,6 +115,11 @@ def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_i
     if (path / POLICY).exists():
         return _load_folder(path, checkpoint, options)
     directory = path / f"checkpoint_p{policy_id}"
+    if not directory.is_dir() and (others := sorted(path.glob("checkpoint_p*"), key=lambda one: (len(one.name), one))):
+        there = ", ".join(one.name.removeprefix("checkpoint_p") for one in others)
+        raise CheckpointError(
+            f"There is no policy {policy_id} in {path.absolute()}, expected one of policy_id={there}."
+        )
     if not directory.is_dir():
         raise CheckpointError(
             f"There is no policy in {path.absolute()}: expected {POLICY} as PolicySaver writes it, or the directory "

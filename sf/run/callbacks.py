@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sf.console import Console
 from sf.errors import UsageError
 from sf.monitor import Lag
 from sf.shared.episodes import Episode
@@ -35,7 +36,8 @@ class Callbacks:
 
     At most ten times a second, or after each iteration of a serial run with `stop_at_reward`. One that returns True
     stops the run in order. One that returns a dict of numbers by name writes the curves ``user/<name>`` of the policy
-    that it was told about. An exception in one ends the run and is raised by `train`.
+    that it was told about. Any other answer but None and False has no effect, and is told once. An exception in one
+    ends the run and is raised by `train`.
     """
 
     on_iteration: Callable[[Iteration], object] | None = None
@@ -47,6 +49,8 @@ class Callbacks:
     wants_stop: bool = False
     numbers: list[tuple[int, Mapping[Any, Any]]] = field(default_factory=list)
     """Policy id and numbers that were returned and not taken yet."""
+    told: set[str] = field(default_factory=set)
+    """Callbacks whose answers have no effect."""
 
     def __post_init__(self) -> None:
         for name in ("on_iteration", "on_episode", "on_checkpoint"):
@@ -54,23 +58,32 @@ class Callbacks:
                 raise UsageError(f"The callback {name} is {function!r}, expected a function.")
 
     def iteration(self, iteration: Iteration) -> None:
-        self._call(self.on_iteration, iteration)
+        self._call("on_iteration", iteration)
 
     def episode(self, episode: Episode) -> None:
-        self._call(self.on_episode, episode)
+        self._call("on_episode", episode)
 
     def checkpoint(self, saved: CheckpointSaved) -> None:
         if not saved.error:
-            self._call(self.on_checkpoint, saved)
+            self._call("on_checkpoint", saved)
 
     def take_numbers(self) -> list[tuple[int, Mapping[Any, Any]]]:
         """Policy id and numbers that were returned since the last call."""
         taken, self.numbers = self.numbers, []
         return taken
 
-    def _call(self, function: Callable[..., object] | None, news: Iteration | Episode | CheckpointSaved) -> None:
-        if function is not None:
-            answer = function(news)
-            if isinstance(answer, Mapping):
-                self.numbers.append((news.policy_id, answer))
-            self.wants_stop |= isinstance(answer, (bool, np.bool_)) and bool(answer)
+    def _call(self, name: str, news: Iteration | Episode | CheckpointSaved) -> None:
+        function = getattr(self, name)
+        if function is None:
+            return
+        answer = function(news)
+        if isinstance(answer, Mapping):
+            self.numbers.append((news.policy_id, answer))
+        elif isinstance(answer, (bool, np.bool_)):
+            self.wants_stop |= bool(answer)
+        elif answer is not None and name not in self.told:
+            self.told.add(name)
+            Console().line(
+                f"Warning: the callback {name} has returned a {type(answer).__name__}, which has no effect. "
+                "Return True to stop the run, a dict of numbers for curves, or None."
+            )

@@ -9,12 +9,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import sf
 from sf.monitor.user_curves import MOST_NAMES, UserCurves
+from sf.run.callbacks import Callbacks
 from sf.shared.episodes import Episode
 from sf.shared.messages import CheckpointSaved
 from tests.helpers.events import read_events
+
+
+def test_an_answer_without_effect_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    episode = Episode(0, 1.0, 1, 0.0)
+    for answer, told in ((1, "a int"), (torch.tensor(True), "a Tensor"), (None, ""), (False, ""), ({"a": 1}, "")):
+        callbacks = Callbacks(on_episode=lambda _, answer=answer: answer)  # type: ignore[misc]
+        for _ in range(2):
+            callbacks.episode(episode)
+        assert not callbacks.wants_stop
+        shown = capsys.readouterr().out
+        assert shown.count("Warning: the callback on_episode has returned") == bool(told)
+        assert told in shown
 
 
 def test_a_point_has_the_mean_since_the_one_before() -> None:

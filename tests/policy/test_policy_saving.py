@@ -269,6 +269,10 @@ def test_a_folder_without_policy_and_an_unknown_option(tmp_path: Path) -> None:
         load_policy(tmp_path)
     with pytest.raises(TypeError, match=r"load_policy\(\) has no option greedy\. There are clip"):
         load_policy(tmp_path, greedy=True)
+    for policy_id in (0, 10, 2):
+        (tmp_path / f"checkpoint_p{policy_id}").mkdir()
+    with pytest.raises(CheckpointError, match=r"There is no policy 3 in .*, expected one of policy_id=0, 2, 10\."):
+        load_policy(tmp_path, policy_id=3)
 
 
 class Mean(nn.Module):

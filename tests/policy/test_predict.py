@@ -85,6 +85,16 @@ def test_parts_of_observations_may_come_in_any_order_and_with_others() -> None:
         policy.predict(seen | {"x": np.zeros((3, 3))})
 
 
+def test_what_no_policy_was_trained_on_is_refused() -> None:
+    space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "y": spaces.Discrete(4, start=2)})
+    policy = RandomPolicy(time_step_spec(spec_of_space(space)), spec_of_action_space(spaces.Discrete(3)))
+    with pytest.raises(ValueError, match="1 of 2 numbers of x are not finite"):
+        policy.predict({"x": np.array([0, np.nan]), "y": 2})
+    for outside in (1, 6):
+        with pytest.raises(ValueError, match=f"y has the number {outside}, expected integers from 2 to 5"):
+            policy.predict({"x": np.zeros((2, 2)), "y": np.array([2, outside])})
+
+
 def test_evaluation_of_stable_baselines3_takes_a_policy() -> None:
     evaluation = pytest.importorskip("stable_baselines3.common.evaluation")
     env = gymnasium.make("CartPole-v1")

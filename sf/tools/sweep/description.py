@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from sf.config.ranges import ABOVE_0, AT_LEAST_1, SEED
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,14 @@ class Description:
         """A combination: the first values, and the lower ends of the ranges."""
         ends = {key: span.rounded(span.low) for key, span in self.ranges.items()}
         return {key: values[0] for key, values in self.values.items()} | ends
+
+    def without(self, keys: Collection[str]) -> Description:
+        """The same without some of its flags."""
+
+        def left(flags: Mapping[str, T]) -> dict[str, T]:
+            return {key: value for key, value in flags.items() if key not in keys}
+
+        return replace(self, flags=left(self.flags), values=left(self.values), ranges=left(self.ranges))
 
     @property
     def directory(self) -> Path:

@@ -34,6 +34,7 @@ SET_BY_SWEEP = {
     "restart_behavior": "Runs of a sweep are always resumed.",
 }
 """Flags that the file may not give, with the reason."""
+UNKNOWN = re.compile("Unknown flag")
 SCALARS = "reward", "frames", "wall_time_s"
 MOST_CHECKED = 100
 """Combinations that are parsed before the start; each takes 40 ms."""
@@ -67,7 +68,7 @@ def read_description(path: Path, check: Check) -> Description:
         raise UsageError(f"{path} is not TOML: {error}.") from None
     problems: list[Problem] = []
     description = _described(data, problems)
-    if description is not None and not problems:
+    if description is not None:
         problems += _flag_problems(description, check)
     if problems or description is None:
         lines = text.splitlines()
@@ -82,18 +83,25 @@ def _described(data: Mapping[str, Any], problems: list[Problem]) -> Description 
         if not isinstance(table, dict):
             problems.append(Problem("", name, f"{name} must be a table: write [{name}] and the keys below it."))
     settings = _settings({name: value for name, value in data.items() if name not in TABLES}, problems)
-    if problems or settings is None:
+    if settings is None or not all(isinstance(table, dict) for table in tables.values()):
         return None
     problems += _misplaced(tables)
-    for key, values in tables["values"].items():
-        if not isinstance(values, list) or not values:
-            sentence = f"{key} must be a list of values to try, found {values!r}."
-            problems.append(Problem("values", key, sentence))
-        elif twice := [value for value in values if values.count(value) > 1]:
-            problems.append(Problem("values", key, f"{key} has {twice[0]!r} twice. Give each value once."))
+    values = {key: _values(key, given, problems) for key, given in tables["values"].items()}
     ranges = {key: _span(key, given, problems) for key, given in tables["ranges"].items()}
+    tables["values"] = {key: some for key, some in values.items() if some}
     tables["ranges"] = {key: span for key, span in ranges.items() if span is not None}
+    for name in FLAG_TABLES:  # those have been told, and others are known to the parser
+        tables[name] = {key: value for key, value in tables[name].items() if key not in SET_BY_SWEEP}
     return Description(settings, **tables)
+
+
+def _values(key: str, given: Any, problems: list[Problem]) -> list[Any]:
+    if not isinstance(given, list) or not given:
+        problems.append(Problem("values", key, f"{key} must be a list of values to try, found {given!r}."))
+        return []
+    if twice := [value for value in given if given.count(value) > 1]:
+        problems.append(Problem("values", key, f"{key} has {twice[0]!r} twice. Give each value once."))
+    return given
 
 
 def _settings(data: Mapping[str, Any], problems: list[Problem]) -> Settings | None:
@@ -115,9 +123,7 @@ def _settings(data: Mapping[str, Any], problems: list[Problem]) -> Settings | No
 
 
 def _misplaced(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
-    """Flags that the sweep sets itself, those that are given twice, and the one that must be given."""
-    if not any("env" in tables[name] for name in FLAG_TABLES):
-        yield Problem("", "flags", 'env is missing. Give it like env = "CartPole-v1" below [flags].')
+    """Flags that the sweep sets itself, and those that are given twice."""
     for name in FLAG_TABLES:
         for key in tables[name].keys() & SET_BY_SWEEP.keys():
             yield Problem(name, key, f"{key} cannot be in [{name}]. {SET_BY_SWEEP[key]}")
@@ -149,7 +155,14 @@ def _loaded(cls: type[Loaded], data: Mapping[str, Any]) -> tuple[Loaded | None, 
 
 
 def _flag_problems(description: Description, check: Check) -> Iterator[Problem]:
-    """What the parser says to every value beside the first ones of the others, then to combinations."""
+    """What the parser says to every value beside the first ones of the others, then to combinations.
+
+    It says nothing else while it does not know a flag, so those are left out then.
+    """
+    first = description.first
+    unknown = {_blamed(each, description) for each in refusals(description, first, check) if UNKNOWN.match(each)}
+    yield from unknown
+    description = description.without({problem.key for problem in unknown})
     tried = {key: list(values) for key, values in description.values.items()}
     tried |= {key: _probes(span) for key, span in description.ranges.items()}
     first = description.first
@@ -189,6 +202,8 @@ def _blamed(sentence: str, description: Description) -> Problem:
             return Problem("ranges", key, f"{key} takes whole numbers. Add integer = true to its range.")
         if key:
             return Problem(tables[key], key, sentence)
+    if sentence.startswith("--env is missing"):
+        return Problem("", "flags", 'env is missing. Give it like env = "CartPole-v1" below [flags].')
     own = {"experiment": "sweep", "train_dir": "train_dir"}
     return Problem("", next((own[word] for word in words if word in own), ""), sentence)
 

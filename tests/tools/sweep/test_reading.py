@@ -126,6 +126,27 @@ def test_everything_is_told_at_once(tmp_path: Path) -> None:
     ]
 
 
+def test_mistakes_of_form_flags_and_settings_are_told_together(tmp_path: Path) -> None:
+    text = """trials = 0
+sweep = "x"
+[flags]
+env = "CartPole-v1"
+experiment = "y"
+num_epoch = 3
+batch_size = -5
+algorithm = "appo"
+algorithm_kwargs = { epsilonn = 3 }
+[values]
+rollout = 16
+[ranges]
+learning_rate = { low = 1, high = 0.1 }
+"""
+    problems = problems_of(tmp_path, text)
+    lines = [problem.partition(":")[0] for problem in problems]
+    assert lines == [f", line {number}" for number in (1, 5, 11, 13, 6, 7, 9)], problems
+    assert "got an unexpected keyword argument 'epsilonn'" in problems[-1]
+
+
 def test_values_that_contradict_each_other_are_found(tmp_path: Path) -> None:
     values = "num_envs_per_worker = [4, 6]\nworker_num_splits = [2, 4]"
     (problem,) = problems_of(tmp_path, f'sweep = "x"\n[flags]\nenv = "CartPole-v1"\n[values]\n{values}\n')
