@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _list(arguments: Sequence[str]) -> int:
     from sf.cli.arguments import parse
     from sf.storage.experiment import hint_at
-    from sf.storage.runs import runs_in
+    from sf.storage.runs import directories_of_runs, runs_in
 
     config = parse(RunsConfig, arguments, "sf ls", DESCRIPTION, (), runs="experiment")
     if config.prune and config.delete:
@@ -71,6 +71,8 @@ def _list(arguments: Sequence[str]) -> int:
     chosen = [run for run in there if _is_chosen(config, run)]
     chosen.sort(key=lambda run: _place(config.sort, run))
     print(table(chosen, time.time()) if chosen else f"No run in {directory.absolute()} is one of these.")
+    if not config.experiment and (further := directories_of_runs(directory)):
+        print(f"{', '.join(further)}: more runs, such as those of a sweep (--train_dir={directory / further[0]}).")
     if chosen and (config.prune or config.delete):
         _remove(config, chosen)
     return ExitCode.FINISHED

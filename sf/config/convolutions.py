@@ -53,12 +53,13 @@ def notes_on_pictures(info: EnvInfo, model: ModelConfig) -> Iterator[str]:
         if weights > LARGE:
             usual = first * num_features(USUAL_SIDE, USUAL_SIDE, architecture)
             yield (
-                f"Warning: pictures {name!r} of {height} x {width} make a network with {_millions(weights)} weights, "
-                f"which takes time and {_millions(12 * weights)} bytes in each checkpoint. "
+                f"Warning: pictures {name!r} of {height} x {width} make a network with {millions(weights)} weights, "
+                f"which takes time and {millions(12 * weights)} bytes in each checkpoint. "
                 f"gymnasium.wrappers.ResizeObservation(env, ({USUAL_SIDE}, {USUAL_SIDE})) makes it one with "
-                f"{_millions(usual)}."
+                f"{millions(usual)}."
             )
 
 
-def _millions(number: float) -> str:
+def millions(number: float) -> str:
+    """A number as "1.5 million"."""
     return f"{number / 1e6:.{1 if number < 1e7 else 0}f} million"

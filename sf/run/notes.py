@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from sf.config import Config
 from sf.config.convolutions import notes_on_pictures
+from sf.config.long_vectors import notes_on_vectors
 from sf.config.roles import DEFAULT_ROLLOUT
 from sf.envs import EnvSource
 from sf.envs.probe import FirstLook
@@ -54,6 +55,7 @@ def notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
         yield f"Warning: {source.env_id} returned an observation {name!r} with {number}. {advice}"
     yield from info.notes(config.model.encoder_conv_architecture)
     yield from notes_on_pictures(info, config.model)
+    yield from notes_on_vectors(info, config.model)
     model = config.model
     constants = {"obs_subtract_mean": model.obs_subtract_mean != 0, "obs_scale": model.obs_scale != 1}
     given = " and ".join(f"--{name}={getattr(model, name):g}" for name, is_set in constants.items() if is_set)

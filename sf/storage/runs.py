@@ -56,6 +56,13 @@ def runs_in(train_dir: Path) -> list[Run]:
         ]
 
 
+def directories_of_runs(train_dir: Path) -> list[str]:
+    """Names of the directories directly below that are no runs and hold some, such as those of sweeps."""
+    with errors_told(train_dir.absolute()):
+        holders = {marker.parent.parent for marker in train_dir.glob(f"*/*/{MARKER}")}
+    return sorted(holder.name for holder in holders if not (holder / MARKER).exists())
+
+
 def remove(run: Run) -> bool:
     """Deletes the directory of a run; False, and nothing is touched, if it is in use."""
     with _locked(run.path) as is_ours:

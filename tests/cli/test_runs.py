@@ -175,6 +175,10 @@ def test_nothing_is_removed_by_mistake(
 def test_a_directory_of_runs_is_no_run(train_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"--train_dir={train_dir.parent}", train_dir.name]) == 4
     assert f"holds runs itself: sf ls --train_dir={train_dir}" in capsys.readouterr().err
+    assert main([f"--train_dir={train_dir.parent}"]) == 0
+    told = re.search(r"^(.*): more runs, such as those of a sweep \(--train_dir=", capsys.readouterr().out, re.M)
+    assert told
+    assert train_dir.name in told[1].split(", ")
 
 
 def test_a_directory_without_runs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from sf.config import ModelConfig
 from sf.config.convolutions import notes_on_pictures, num_features
+from sf.config.long_vectors import notes_on_vectors
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.networks import ImageEncoder
 from sf.spaces import EnvInfo
@@ -139,3 +140,21 @@ def test_pictures_that_make_a_large_network_are_told_of_before_the_run(shape: tu
     assert re.search(told, " ".join(notes_on_pictures(info, ModelConfig())))
     assert bool(told) == bool(list(notes_on_pictures(info, ModelConfig())))
     assert list(notes_on_pictures(info, ModelConfig(encoder="module:Own"))) == []
+
+
+@pytest.mark.parametrize(
+    ("space", "told"),
+    [
+        (spaces.Discrete(300_000), ""),
+        (spaces.Discrete(1_000_000), "'obs' has 1,000,000 categories.* 64 million weights, .* 768 million bytes"),
+        (spaces.MultiDiscrete([300_000, 300_000]), "'obs' has 600,000 categories"),
+        (spaces.Box(-1, 1, (700, 700, 1)), ""),
+        (spaces.Box(-1, 1, (400_000,)), "'obs' has 400,000 numbers. The first layer has 26 million weights"),
+    ],
+)
+def test_vectors_that_make_a_large_network_are_told_of_before_the_run(space: Any, told: str) -> None:
+    info = EnvInfo("test", 1, observation_leaves(space), action_spec(spaces.Discrete(6)))
+    notes = list(notes_on_vectors(info, ModelConfig()))
+    assert re.search(told, " ".join(notes))
+    assert bool(told) == bool(notes)
+    assert list(notes_on_vectors(info, ModelConfig(encoder="module:Own"))) == []
