@@ -77,7 +77,11 @@ def lag_line(policy_id: int, counted: LagCounted, expected: ExpectedLag | None) 
     """The policy lag of a whole run, its sources, and the lag that the sizes of the run promise if they do."""
     acting, queued, epochs = counted.by_source
     measured = f"avg {counted.mean:.1f} (acting {acting:.1f}, queued {queued:.1f}, epochs {epochs:.1f})"
-    promised = "" if expected is None else f" (expected: avg {expected.avg:.4g}, max {expected.max:.4g})"
+    promised = ""
+    if expected is not None:
+        is_late = counted.largest > expected.max and not expected.is_exact
+        why = "; more after a worker waited, for a core or its environments" if is_late else ""
+        promised = f" (expected: avg {expected.avg:.4g}, max {expected.max:.4g}{why})"
     return f"Policy #{policy_id} lag over the run: {measured}, max {counted.largest:.1f}{promised}"
 
 

@@ -15,6 +15,8 @@ import pytest
 from sf.errors import ExitCode
 from sf.learner.batch import Batch
 from sf.monitor.expected_lag import ExpectedLag, expected_lag, forecast
+from sf.monitor.lag_sight import LagCounted
+from sf.monitor.lines import lag_line
 from sf.run.topology import Sizes
 from tests.helpers.commands import run
 from tests.helpers.lab import make_config, make_lab, step_until
@@ -185,6 +187,14 @@ def test_synchronous_and_serial_runs_have_exactly_the_expected_lag(tmp_path: Pat
         assert len(set(counts)) == 1, "each step of an iteration trains on equally many transitions"
     assert f"Expected policy lag: min 0, avg {expected['avg']:.4g}, max {expected['max']:.4g} (avg" in printed
     assert re.search(rf"Policy #0 lag over the run: avg .+, max {expected['max']:.1f} \(expected: avg", printed)
+
+
+@pytest.mark.parametrize(("largest", "is_exact", "told"), [(31, False, False), (32, False, True), (32, True, False)])
+def test_the_last_line_says_why_a_lag_is_larger_than_expected(largest: int, is_exact: bool, told: bool) -> None:
+    counted = LagCounted().with_step(np.array([16, largest]))
+    line = lag_line(0, counted, ExpectedLag(16.0, 23.5, 31.0, is_exact))
+    assert line.endswith("more after a worker waited, for a core or its environments)") is told
+    assert "(expected: avg 23.5, max 31" in line
 
 
 @pytest.mark.more
