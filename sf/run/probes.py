@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from sf.config import Config, note_on_unread_flags
 from sf.config.algorithms import draws_trajectories, is_off_policy, values_of
-from sf.config.as_flags import as_flags
 from sf.config.observation_groups import encoders_of
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
@@ -109,25 +107,23 @@ def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
 
 
 def expect_flags_of_base(config: Config, kind: type) -> None:
-    """An algorithm of the user's may derive from one of sf, whose name sets flags; another name sets none.
+    """An algorithm of the user's may derive from one of sf, and then has its flags unless others were given.
 
     Raises:
         ConfigError: it cannot work, because the policy acts in another way or nothing is replayed.
     """
-    shorts = {place: short for short, place in ALGORITHMS.built_in.items()}
-    bases = [shorts[place] for each in kind.__mro__ if (place := f"{each.__module__}:{each.__qualname__}") in shorts]
-    if ALGORITHMS.is_ours(config.learner.algorithm) or not bases:
+    base = ALGORITHMS.base_of_class(kind)
+    if ALGORITHMS.is_ours(config.learner.algorithm) or not base:
         return
-    flags = values_of(bases[0])
+    flags = values_of(base)
     now = {name: value for role in config.to_json().values() for name, value in role.items()}
     differing = {name: value for name, value in flags.items() if now[name] != value}
     if needed := [name for name in DECISIVE if name in differing]:
-        words = [word for name, value in differing.items() for word in as_flags(name, value)]
         raise ConfigError(
             [
-                f"algorithm={config.learner.algorithm} derives from {bases[0]}, which needs {needed[0]}="
-                f"{flags[needed[0]]}; found {now[needed[0]]}. The name {bases[0]} sets flags and one of your own sets "
-                f"none, so give those that you want to keep: {shlex.join(words)}"
+                f"algorithm={config.learner.algorithm} derives from {base}, which needs {needed[0]}="
+                f"{flags[needed[0]]}; found {now[needed[0]]}. Leave --{needed[0]} out, or give --{needed[0]}="
+                f"{flags[needed[0]]}."
             ]
         )
 
