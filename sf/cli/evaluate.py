@@ -48,7 +48,8 @@ class EvaluationConfig:
     seed: Annotated[int, SEED] = 0
     """Seed of environments and actions, the same for all policies."""
     csv: str | None = None
-    """File for a line per episode: policy, policy_id, episode, reward, length, and the metrics of the environment."""
+    """File for a line per episode: policy, policy_id, episode, reward, length, the agent that it is of, and the metrics
+    of the environment."""
     json: bool = False
     """Print one JSON object with all numbers instead of lines."""
     env: str | None = None
@@ -183,14 +184,14 @@ def _write_csv(path: Path, played: Sequence[tuple[str, Sequence[Episodes]]]) -> 
         all_metrics = [one for _, policies in played for episodes in policies for one in episodes.metrics]
         names = list(dict.fromkeys(key for one in all_metrics for key in one))
         writer.writerow(
-            ("policy", "policy_id", "episode", "agent", "reward", "length", *(f"env/{key}" for key in names))
+            ("policy", "policy_id", "episode", "reward", "length", "agent", *(f"env/{key}" for key in names))
         )
         for name, policies in played:
             for policy_id, episodes in enumerate(policies):
                 rows = zip(episodes.agents, episodes.rewards, episodes.lengths, episodes.metrics, strict=True)
                 for index, (agent, reward, length, metrics) in enumerate(rows):
                     own = [metrics.get(key, "") for key in names]
-                    writer.writerow((name, policy_id, index, agent, reward, length, *own))
+                    writer.writerow((name, policy_id, index, reward, length, agent, *own))
 
 
 def as_json(summaries: Sequence[tuple[str, ReturnSummary]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -71,8 +72,10 @@ def _list(arguments: Sequence[str]) -> int:
     chosen = [run for run in there if _is_chosen(config, run)]
     chosen.sort(key=lambda run: _place(config.sort, run))
     print(table(chosen, time.time()) if chosen else f"No run in {directory.absolute()} is one of these.")
-    if not config.experiment and (further := directories_of_runs(directory)):
-        print(f"{', '.join(further)}: more runs, such as those of a sweep (--train_dir={directory / further[0]}).")
+    asks_for_all = config == RunsConfig(train_dir=config.train_dir, sort=config.sort)
+    if asks_for_all and (further := directories_of_runs(directory)):
+        example = shlex.quote(str(directory / further[0]))
+        print(f"{', '.join(further)}: more runs, such as those of a sweep (--train_dir={example}).")
     if chosen and (config.prune or config.delete):
         _remove(config, chosen)
     return ExitCode.FINISHED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import shlex
 import signal
 import sys
@@ -80,7 +79,7 @@ def checked(flags: Mapping[str, Any]) -> Config:
     with contextlib.redirect_stdout(io.StringIO()):  # a preset that is chosen by environment is told by the run
         config = parse_config(flags_of(flags.items()))
     problems: list[str] = []
-    for each in (check, expect_algorithm_kwargs):
+    for each in (check, expect_plugin_settings):
         try:
             each(config)
         except ConfigError as error:
@@ -90,18 +89,22 @@ def checked(flags: Mapping[str, Any]) -> Config:
     return config
 
 
-def expect_algorithm_kwargs(config: Config) -> None:
-    """Refuses settings that the constructor of the algorithm does not take; a run tries it out as well.
+def expect_plugin_settings(config: Config) -> None:
+    """Refuses settings that an encoder or algorithm does not take; a run tries it out as well.
 
     Raises:
         ConfigError: it does not take them, or cannot be imported.
     """
-    from sf.plugins import ALGORITHMS
+    from sf.config.checks import json_problems
+    from sf.plugins import ALGORITHMS, ENCODERS
     from sf.plugins.settings import settings_for
 
-    name, text = config.learner.algorithm, config.learner.algorithm_kwargs
-    if json.loads(text) and name != ALGORITHMS.default:
-        settings_for("algorithm", name, ALGORITHMS.find(name), text, num_given=1)
+    for plugins, name, text, num_given in (
+        (ALGORITHMS, config.learner.algorithm, config.learner.algorithm_kwargs, 1),
+        (ENCODERS, config.model.encoder, config.model.encoder_kwargs, 2),
+    ):
+        if name != plugins.default and text != "{}" and not json_problems("", text, ""):
+            settings_for(plugins.kind, name, plugins.find(name), text, num_given)
 
 
 def _conduct(config: SweepConfig, description: Description, record: SweepRecord, file: str) -> int:

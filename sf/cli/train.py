@@ -102,22 +102,18 @@ def _defaults(given: Mapping[str, str]) -> Config:
     from sf.config import Config, RunConfig
     from sf.config.algorithms import values_of
     from sf.config.presets import PRESETS, preset_for, with_preset
-    from sf.plugins import ALGORITHMS
 
     name, env = given.get("preset", "none"), given.get("env")
     if name == "auto":
         name = preset_for(env or "")
         print(f"preset: {name}{_better_id(env)}" if env else "preset: none, because no --env is given")
-    algorithm = given.get("algorithm", ALGORITHMS.default)
-    base = ALGORITHMS.base_of(algorithm)
-    if base not in (algorithm, ALGORITHMS.short(algorithm)) and values_of(base):
-        print(f"algorithm: {algorithm} derives from {base} and has its defaults")
+    algorithm = given.get("algorithm_defaults") or given.get("algorithm", "ppo")
     if "help" in given:
-        for flag, values in ((f"preset={name}", PRESETS[name]), (f"algorithm={algorithm}", values_of(base))):
+        for flag, values in ((f"preset={name}", PRESETS[name]), (f"algorithm={algorithm}", values_of(algorithm))):
             _show_defaults(flag, values)
     run = RunConfig(env=MISSING, preset=given.get("preset", "none"))  # type: ignore[arg-type]  # checked
     config = Config(replace(run, experiment=name_of_run(env)) if env else run)
-    return with_preset(name, config, base)
+    return with_preset(name, config, algorithm)
 
 
 def _show_defaults(flag: str, values: Mapping[str, object]) -> None:

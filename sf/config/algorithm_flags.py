@@ -39,7 +39,7 @@ def unread_by_ours(config: LearnerConfig) -> list[str]:
 
 def changed_algorithm_flags(config: LearnerConfig) -> list[str]:
     """Those that are not what they are by default, or by default with this algorithm."""
-    defaults = {each.name: each.default for each in fields(config)} | dict(values_of(config.algorithm))
+    defaults = {each.name: each.default for each in fields(config)} | dict(values_of(config.base_algorithm))
     changed = [name for name in OF_ALGORITHMS if getattr(config, name) != defaults[name]]
     return [name for name in changed if name != "gamma" or not config.normalize_rewards]  # which discounts as well
 

@@ -83,7 +83,7 @@ def range_problems(role: DataclassInstance) -> list[str]:
 
 def env_kwargs_problems(text: str) -> list[str]:
     """A sentence if the arguments of the environment are no JSON object."""
-    return _json_problems("env_kwargs", text, '{"continuous": true}')
+    return json_problems("env_kwargs", text, '{"continuous": true}')
 
 
 def _plugin_settings(config: Config) -> list[str]:
@@ -92,17 +92,30 @@ def _plugin_settings(config: Config) -> list[str]:
     used = {"encoder": (config.model.encoder, config.model.encoder_kwargs, ENCODERS)}
     used |= {"algorithm": (config.learner.algorithm, config.learner.algorithm_kwargs, ALGORITHMS)}
     for kind, (name, text, plugins) in used.items():
-        wrong = _json_problems(f"{kind}_kwargs", text, '{"scale": 0.5}')
+        wrong = json_problems(f"{kind}_kwargs", text, '{"scale": 0.5}')
         if not wrong and name == plugins.default and json.loads(text):
             wrong = [
                 f"{kind}_kwargs={text} are settings of a plugin, and {kind}={name} is none. Name yours with "
                 f"--{kind}=module:Name, or leave --{kind}_kwargs out."
             ]
         problems += wrong
-    return problems
+    return problems + _base_problems(config.learner.algorithm, config.learner.algorithm_defaults)
 
 
-def _json_problems(name: str, text: str, example: str) -> list[str]:
+def _base_problems(algorithm: str, base: str) -> list[str]:
+    """A sentence if the algorithm that gives defaults is none of sf, or another one of sf learns."""
+    known = sorted(ALGORITHMS.built_in)
+    if base and base not in known:
+        return [f"algorithm_defaults={base} must be one of {', '.join(known)}, or be left out."]
+    if base and base != algorithm and ALGORITHMS.is_ours(algorithm):
+        return [
+            f"algorithm_defaults={base} is for an algorithm of yours, and algorithm={algorithm} has its own defaults. "
+            "Leave it out."
+        ]
+    return []
+
+
+def json_problems(name: str, text: str, example: str) -> list[str]:
     """A sentence if keyword arguments are no JSON object."""
     why = ""
     try:

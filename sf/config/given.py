@@ -15,7 +15,7 @@ from sf.config.whole import Config
 
 OPEN = None, "auto"
 """Values of flags that a run may fill in."""
-OF_DEFAULTS = "preset", "algorithm"
+OF_DEFAULTS = "preset", "algorithm", "algorithm_defaults"
 """Flags that set the defaults of others."""
 
 
@@ -32,8 +32,8 @@ def default_values(env: str, preset: str = "none", algorithm: str = "ppo") -> di
 
 def given_flags(config: Config) -> dict[str, Any]:
     """The flags that differ from their defaults, with their values."""
-    defaults = default_values(config.run.env, config.run.preset, config.learner.algorithm)
-    own = ("env", *OF_DEFAULTS)
+    defaults = default_values(config.run.env, config.run.preset, config.learner.base_algorithm)
+    own = "env", "preset", "algorithm"
     return {name: value for name, value in values_of(config).items() if name in own or value != defaults[name]}
 
 

@@ -21,6 +21,8 @@ class LearnerConfig:
     of sf.Algorithm."""
     algorithm_kwargs: str = "{}"
     """Further keyword arguments of dqn, sac or an algorithm of your own, as JSON."""
+    algorithm_defaults: str = ""
+    """The algorithm of sf, such as dqn, whose defaults all flags have with one of your own that derives from it."""
     updates: UpdatesName = "auto"
     """How much to learn from each frame where flags below are open. On 2,048 transitions fast makes 16 optimizer steps
     of 256, balanced 128 of 128, and efficient 320 of 64; auto chooses by the cost of a frame."""
@@ -145,6 +147,11 @@ class LearnerConfig:
     def epochs(self) -> int:
         """`num_epochs`, or that of the recipe."""
         return self.recipe.epochs if self.num_epochs is None else self.num_epochs
+
+    @property
+    def base_algorithm(self) -> str:
+        """The one whose defaults hold."""
+        return self.algorithm_defaults or self.algorithm
 
     @property
     def steps_per_batch(self) -> int:

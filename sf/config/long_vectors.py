@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sf.config.convolutions import LARGE, millions
 from sf.config.model import ModelConfig
+from sf.spaces import ACTION_MASK
 from sf.spaces.images import image_layout
 
 if TYPE_CHECKING:
@@ -15,21 +16,28 @@ if TYPE_CHECKING:
 
 
 def notes_on_vectors(info: EnvInfo, model: ModelConfig) -> Iterator[str]:
-    """A sentence for each leaf whose first layer has many weights: of Discrete, one per category and neuron."""
+    """A sentence for each first layer with many weights; categories are inputs of their own.
+
+    One layer reads all vectors together, unless each has its own (`encoder_per_key`).
+    """
     from sf.plugins import ENCODERS
 
     if model.encoder != ENCODERS.default or not model.encoder_mlp_layers:
         return
-    for name, leaf in info.observations.items():
-        if image_layout(leaf, model.encoder_conv_architecture) is not None:
-            continue
-        length = sum(leaf.categories) or math.prod(leaf.shape)
-        weights = length * model.encoder_mlp_layers[0]
+    lengths = {
+        name: sum(leaf.categories) or math.prod(leaf.shape)
+        for name, leaf in info.observations.items()
+        if name != ACTION_MASK and image_layout(leaf, model.encoder_conv_architecture) is None
+    }
+    together = [{name: length} for name, length in lengths.items()] if model.encoder_per_key else [lengths]
+    for each in together:
+        weights = sum(each.values()) * model.encoder_mlp_layers[0]
         if weights <= LARGE:
             continue
-        what = f"has {length:,} categories, of which each is an input" if leaf.categories else f"has {length:,} numbers"
+        name = max(each, key=each.__getitem__)
+        kind = "categories, of which each is an input" if info.observations[name].categories else "numbers"
         yield (
-            f"Warning: the observation {name!r} {what}. The first layer has {millions(weights)} weights, and every "
-            f"checkpoint {millions(12 * weights)} bytes. Observe fewer numbers that say the same, or give an encoder "
-            "with another first layer, such as torch.nn.Embedding (--encoder=module:Class)."
+            f"Warning: the observation {name!r} has {each[name]:,} {kind}. The first layer has {millions(weights)} "
+            f"weights, and every checkpoint {millions(12 * weights)} bytes. Observe fewer numbers that say the same, "
+            "or give an encoder with another first layer, such as torch.nn.Embedding (--encoder=module:Class)."
         )

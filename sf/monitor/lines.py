@@ -80,7 +80,7 @@ def lag_line(policy_id: int, counted: LagCounted, expected: ExpectedLag | None) 
     promised = ""
     if expected is not None:
         is_late = counted.largest > expected.max and not expected.is_exact
-        why = "; more after a worker waited, for a core or its environments" if is_late else ""
+        why = "; larger where a worker waits for a core or its environments" if is_late else ""
         promised = f" (expected: avg {expected.avg:.4g}, max {expected.max:.4g}{why})"
     return f"Policy #{policy_id} lag over the run: {measured}, max {counted.largest:.1f}{promised}"
 

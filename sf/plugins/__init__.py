@@ -83,21 +83,9 @@ class Plugins:
         place = name.partition("(")[0]
         return next((short for short, ours in self.built_in.items() if ours == place), name)
 
-    def base_of(self, name: str) -> str:
-        """The name of ours whose class a class of the user's derives from; the name itself if there is none.
-
-        The module of the user's class is imported. One that cannot be has no base; who constructs it says why.
-        """
-        if self.is_ours(short := self.short(name)):
-            return short
-        try:
-            made = self.find(name)
-        except ConfigError:
-            return name
-        return self.base_of_class(made.func if isinstance(made, functools.partial) else made) or name
-
-    def base_of_class(self, made: object) -> str:
-        """The same for what is behind a name; "" if there is none."""
+    def base_of(self, made: object) -> str:
+        """The name of ours whose class a class of the user's, or a partial of one, derives from; "" for none."""
+        made = made.func if isinstance(made, functools.partial) else made
         shorts = {place: short for short, place in self.built_in.items()}
         places = [f"{each.__module__}:{each.__qualname__}" for each in getattr(made, "__mro__", ())]
         return next((shorts[place] for place in places if place in shorts), "")

@@ -81,13 +81,15 @@ def _expect_usable(spec: TensorSpec, leaf: Tensor) -> None:
     if leaf.dtype.is_floating_point:
         if not leaf.isfinite().all():
             raise ValueError(f"{int((~leaf.isfinite()).sum())} of {leaf.numel()} numbers of {name} are not finite.")
-    elif isinstance(spec, BoundedTensorSpec) and not torch.equal(clip_to_spec(leaf, spec), leaf):
-        wanted = f"{int(np.min(spec.minimum))} to {int(np.max(spec.maximum))}"
-        raise ValueError(f"{name} has the number {_first_outside(spec, leaf)}, expected integers from {wanted}.")
-
-
-def _first_outside(spec: BoundedTensorSpec, leaf: Tensor) -> int:
-    return int(leaf[clip_to_spec(leaf, spec) != leaf][0])
+    elif isinstance(spec, BoundedTensorSpec):
+        outside = (clip_to_spec(leaf, spec) != leaf).nonzero().tolist()
+        for place in outside[:1]:
+            own = tuple(place[leaf.dim() - len(spec.shape) :])
+            least, most = int(spec.minimum[own]), int(spec.maximum[own])
+            where = f" at {list(own)}" if own else ""
+            raise ValueError(
+                f"{name} has the number {int(leaf[tuple(place)])}{where}, expected an integer from {least} to {most}."
+            )
 
 
 def _batch_size(observation: Nest, spec: Nest) -> int | None:

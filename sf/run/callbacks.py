@@ -84,6 +84,6 @@ class Callbacks:
         elif answer is not None and name not in self.told:
             self.told.add(name)
             Console().line(
-                f"Warning: the callback {name} has returned a {type(answer).__name__}, which has no effect. "
+                f"Warning: the answer of the callback {name}, of type {type(answer).__name__}, has no effect. "
                 "Return True to stop the run, a dict of numbers for curves, or None."
             )

@@ -107,23 +107,25 @@ def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
 
 
 def expect_flags_of_base(config: Config, kind: type) -> None:
-    """An algorithm of the user's may derive from one of sf, and then has its flags unless others were given.
+    """An algorithm of the user's may derive from one of sf, and needs some of its flags then.
 
     Raises:
         ConfigError: it cannot work, because the policy acts in another way or nothing is replayed.
     """
-    base = ALGORITHMS.base_of_class(kind)
+    base = ALGORITHMS.base_of(kind)
     if ALGORITHMS.is_ours(config.learner.algorithm) or not base:
         return
     flags = values_of(base)
     now = {name: value for role in config.to_json().values() for name, value in role.items()}
     differing = {name: value for name, value in flags.items() if now[name] != value}
     if needed := [name for name in DECISIVE if name in differing]:
+        remedy = f"Add --algorithm_defaults={base}, which gives all flags the defaults that they have with {base}."
+        if config.learner.algorithm_defaults == base:
+            remedy = f"Leave --{needed[0]} out."
         raise ConfigError(
             [
                 f"algorithm={config.learner.algorithm} derives from {base}, which needs {needed[0]}="
-                f"{flags[needed[0]]}; found {now[needed[0]]}. Leave --{needed[0]} out, or give --{needed[0]}="
-                f"{flags[needed[0]]}."
+                f"{flags[needed[0]]}; found {now[needed[0]]}. {remedy}"
             ]
         )
 

@@ -57,10 +57,13 @@ def runs_in(train_dir: Path) -> list[Run]:
 
 
 def directories_of_runs(train_dir: Path) -> list[str]:
-    """Names of the directories directly below that are no runs and hold some, such as those of sweeps."""
+    """Names of the directories directly below that are no runs and hold some, such as those of sweeps.
+
+    Links, and directories whose names begin with a dot, are left out.
+    """
     with errors_told(train_dir.absolute()):
-        holders = {marker.parent.parent for marker in train_dir.glob(f"*/*/{MARKER}")}
-    return sorted(holder.name for holder in holders if not (holder / MARKER).exists())
+        holders = {marker.parent.parent for marker in train_dir.glob(f"[!.]*/*/{MARKER}")}
+    return sorted(one.name for one in holders if not one.is_symlink() and not (one / MARKER).exists())
 
 
 def remove(run: Run) -> bool:

@@ -193,7 +193,7 @@ def test_synchronous_and_serial_runs_have_exactly_the_expected_lag(tmp_path: Pat
 def test_the_last_line_says_why_a_lag_is_larger_than_expected(largest: int, is_exact: bool, told: bool) -> None:
     counted = LagCounted().with_step(np.array([16, largest]))
     line = lag_line(0, counted, ExpectedLag(16.0, 23.5, 31.0, is_exact))
-    assert line.endswith("more after a worker waited, for a core or its environments)") is told
+    assert line.endswith("larger where a worker waits for a core or its environments)") is told
     assert "(expected: avg 23.5, max 31" in line
 
 

@@ -150,6 +150,10 @@ def test_pictures_that_make_a_large_network_are_told_of_before_the_run(shape: tu
         (spaces.MultiDiscrete([300_000, 300_000]), "'obs' has 600,000 categories"),
         (spaces.Box(-1, 1, (700, 700, 1)), ""),
         (spaces.Box(-1, 1, (400_000,)), "'obs' has 400,000 numbers. The first layer has 26 million weights"),
+        (
+            spaces.Dict(a=spaces.Box(-1, 1, (150_000,)), b=spaces.Box(-1, 1, (200_000,))),
+            "'b' has 200,000 numbers. The first layer has 22 million weights",
+        ),
     ],
 )
 def test_vectors_that_make_a_large_network_are_told_of_before_the_run(space: Any, told: str) -> None:

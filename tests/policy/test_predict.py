@@ -91,8 +91,11 @@ def test_what_no_policy_was_trained_on_is_refused() -> None:
     with pytest.raises(ValueError, match="1 of 2 numbers of x are not finite"):
         policy.predict({"x": np.array([0, np.nan]), "y": 2})
     for outside in (1, 6):
-        with pytest.raises(ValueError, match=f"y has the number {outside}, expected integers from 2 to 5"):
+        with pytest.raises(ValueError, match=f"y has the number {outside}, expected an integer from 2 to 5"):
             policy.predict({"x": np.zeros((2, 2)), "y": np.array([2, outside])})
+    several = time_step_spec(spec_of_space(spaces.MultiDiscrete([2, 5])))
+    with pytest.raises(ValueError, match=r"has the number 2 at \[0\], expected an integer from 0 to 1"):
+        RandomPolicy(several, spec_of_action_space(spaces.Discrete(3))).predict(np.array([[0, 4], [2, 3]]))
 
 
 def test_evaluation_of_stable_baselines3_takes_a_policy() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,20 +15,27 @@ from sf.algorithms.dqn import DQN
 from sf.algorithms.ppg import PPG
 from sf.algorithms.sac import SAC
 from sf.cli.train import parse_config
-from sf.config import Config, RunConfig
+from sf.config import Config, RunConfig, check
+from sf.config.algorithm_flags import changed_algorithm_flags
+from sf.config.given import given_flags
 from sf.config.presets import with_preset
 from sf.errors import ConfigError
 from sf.learner.ppo import PPO
-from sf.plugins import ALGORITHMS, name_of_algorithm
+from sf.plugins import ALGORITHMS
 from sf.run.probes import expect_flags_of_base
-from tests.helpers.commands import run
+from tests.helpers.lab import make_config
 
 BASES = {"dqn": DQN, "sac": SAC, "ppg": PPG}
-DERIVED = """from sf.algorithms.dqn import DQN
+DERIVED = """import sys
+import sf
+from sf.algorithms.dqn import DQN
 
 class Quicker(DQN):
     def update(self, minibatch):
         return super().update(minibatch)
+
+if __name__ == "__main__":
+    sf.train("CartPole-v1", algorithm=Quicker, train_for_env_steps=int(sys.argv[1]))
 """
 
 
@@ -36,45 +46,60 @@ def config_of(base: str) -> Config:
 
 
 @pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("is_partial", [False, True])
-def test_a_class_has_the_flags_of_its_base(
-    base: str, is_partial: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(ALGORITHMS, "registered", {})
-    kind = type("Mine", (BASES[base],), {})
-    name = name_of_algorithm(functools.partial(kind, 1) if is_partial else kind)
-    given = parse_config(["--env=CartPole-v1", f"--algorithm={name}", "--gamma=0.5"])
-    assert f"algorithm: {name} derives from {base} and has its defaults" in capsys.readouterr().out
+def test_one_flag_gives_the_defaults_of_the_base(base: str) -> None:
+    kind, words = (
+        type("Mine", (BASES[base],), {}),
+        ("--env=CartPole-v1", "--algorithm=mine:Mine", "--train_for_env_steps=9999"),
+    )
+    with pytest.raises(ConfigError, match=f"algorithm=mine:Mine derives from {base}, which needs") as refused:
+        expect_flags_of_base(parse_config(words), kind)
+    (flag,) = re.findall(r"Add (--[a-z_]+=[a-z]+),", str(refused.value))
+    given = parse_config([*words, flag, "--gamma=0.5"])
     expect_flags_of_base(given, kind)
+    check(given)
     wanted = config_of(base)
-    assert replace(given.learner, algorithm="mine:Mine") == replace(wanted.learner, gamma=0.5)
+    assert replace(given.learner, algorithm_defaults="") == replace(wanted.learner, gamma=0.5)
     assert (given.model, given.replay, given.rollout) == (wanted.model, wanted.replay, wanted.rollout)
+    names = {"env", "preset", "experiment", "train_for_env_steps", "algorithm", "algorithm_defaults", "gamma"}
+    assert given_flags(given).keys() == names
+    assert changed_algorithm_flags(given.learner) == ["gamma"]
 
 
-@pytest.mark.parametrize("base", BASES)
-def test_a_flag_that_does_not_go_with_the_base_is_refused(base: str) -> None:
-    with pytest.raises(ConfigError, match=f"algorithm=mine:Mine derives from {base}, which needs .* Leave --"):
-        expect_flags_of_base(config_of("ppo"), type("Mine", (BASES[base],), {}))
+def test_a_value_that_does_not_go_with_the_base_is_to_be_left_out() -> None:
+    words = "--env=CartPole-v1", "--algorithm=mine:Mine", "--algorithm_defaults=dqn", "--exploration=sample"
+    with pytest.raises(ConfigError, match=r"needs exploration=epsilon_greedy; found sample\. Leave --exploration out"):
+        expect_flags_of_base(parse_config(words), type("Mine", (DQN,), {}))
 
 
-def test_subclasses_of_ppo_and_flags_that_decide_nothing_are_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--algorithm=mine:Mine", "--algorithm_defaults=dqqn"), "algorithm_defaults=dqqn must be one of appo, disc"),
+        (("--algorithm=sac", "--algorithm_defaults=dqn"), "algorithm=sac has its own defaults. Leave it out."),
+        (("--algorithm_defaults=dqn",), "algorithm=ppo has its own defaults. Leave it out."),
+    ],
+)
+def test_defaults_of_no_base_are_refused(words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check(parse_config(["--env=CartPole-v1", *words]))
+    assert told in str(refused.value)
+
+
+def test_subclasses_of_ppo_and_flags_that_decide_nothing_are_left_alone() -> None:
     expect_flags_of_base(config_of("ppo"), type("Mine", (PPO,), {}))
     config = config_of("dqn")
     expect_flags_of_base(replace(config, learner=replace(config.learner, learning_rate=0.5)), type("Mine", (DQN,), {}))
-    for name in ("ppo", "dqn", "sf.algorithms.dqn:DQN", "nowhere:Mine", "collections:Counter"):
-        base = ALGORITHMS.base_of(name)
-        assert base == ("dqn" if "DQN" in name else name)
-        parse_config(["--env=CartPole-v1", f"--algorithm={name}"])
-    assert "derives" not in capsys.readouterr().out
+    partial = functools.partial(SAC, make_config().learner)
+    assert [ALGORITHMS.base_of(made) for made in (PPO, DQN, partial, "dqn", dict)] == ["", "dqn", "sac", "", ""]
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("serial", [True, False])
-def test_a_subclass_of_dqn_trains_and_resumes_without_further_flags(tmp_path: Path, serial: bool) -> None:
+def test_a_subclass_of_dqn_in_a_program_trains_and_resumes_without_further_flags(tmp_path: Path) -> None:
     (tmp_path / "derived.py").write_text(DERIVED)
-    words = "--env=CartPole-v1", "--algorithm=derived:Quicker", f"--serial_mode={serial}"
     for frames in (3000, 5000):
-        finished = run(tmp_path, *words, f"--train_for_env_steps={frames}")
-        assert finished.code == 0, finished.out + finished.err
-        assert "derived:Quicker derives from dqn and has its defaults" in finished.out
-    assert "Resumed from" in finished.out
+        done = subprocess.run(
+            [sys.executable, "derived.py", str(frames)], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "Resumed from" in done.stdout
+    assert "replay buffer of policy 0 begins empty" in done.stdout

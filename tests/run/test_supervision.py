@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,6 +74,33 @@ def test_fault_a10_watchdog_that_cannot_be_replaced_is_told_once(
             assert capsys.readouterr().out == ""
             assert simulators._watchdog.poll() is None
         finally:
+            signals.close()
+
+
+def test_fault_b1_what_a_dead_child_has_told_is_there_before_its_successor(tmp_path: Path) -> None:
+    """Its last report cannot be taken for one of the successor, and is not left lying until the clock is looked at."""
+    lab = make_lab(tmp_path)
+    signals = Signals(second_one_exits=False, parent=None)
+    with ForkServers() as servers:
+        processes = Processes(lab.shared, lab.config.faults, servers)
+        processes.start([spec for spec in lab.specs if spec.kind == "rollout"][:1])
+        (place,) = processes.places
+        try:
+            while not processes.is_ready:
+                processes.advance(1.0, signals)
+            first = place.child
+            assert first is not None
+            place.work_before = -1  # one that has delivered is replaced at once
+            os.kill(first.pid, signal.SIGKILL)
+            while place.child is first:
+                processes.advance(1.0, signals)
+            assert place.child is None, "no successor before the caller had a look at the messages"
+            assert processes.has_news
+            processes.advance(0.0, signals)
+            assert place.child is not None
+            assert place.child.pid != first.pid
+        finally:
+            processes.stop(signals)
             signals.close()
 
 

@@ -52,6 +52,7 @@ def read_scores(path: Path, num_policies: int) -> list[ReturnSummary]:
                 raise ValueError(f"reward {reward}")
             episodes.rewards.append(reward)
             episodes.lengths.append(int(row["length"]))
+            episodes.agents.append(int(row.get("agent") or 0))  # earlier versions wrote none
     except OSError as error:
         raise UsageError(f"--scores={path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, IndexError, TypeError, csv.Error) as error:

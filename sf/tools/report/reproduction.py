@@ -17,7 +17,8 @@ OWN_FLAGS = "env", "preset", "seed", "experiment", "train_dir", "restart_behavio
 def changed_flags(run: RunFiles) -> dict[str, tuple[Any, Any]]:
     """Name to value and default, with the defaults of the preset. A default of None is chosen by the run."""
     env, preset = str(run.flags.get("env", "")), str(run.flags.get("preset", "none"))
-    known = default_values(env, preset, str(run.flags.get("algorithm", "ppo")))
+    algorithm = run.flags.get("algorithm_defaults") or run.flags.get("algorithm", "ppo")
+    known = default_values(env, preset, str(algorithm))
     defaults = {name: value for name, value in known.items() if name not in OWN_FLAGS}
     flags = run.flags
     return {name: (flags[name], value) for name, value in defaults.items() if name in flags and flags[name] != value}

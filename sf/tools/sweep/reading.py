@@ -34,8 +34,9 @@ SET_BY_SWEEP = {
     "restart_behavior": "Runs of a sweep are always resumed.",
 }
 """Flags that the file may not give, with the reason."""
-UNKNOWN = re.compile("Unknown flag")
 SCALARS = "reward", "frames", "wall_time_s"
+DECISIVE = "env", "preset", "algorithm"
+"""Flags by which others are judged: with a mistake in one of them, what the parser says of the others may be false."""
 MOST_CHECKED = 100
 """Combinations that are parsed before the start; each takes 40 ms."""
 
@@ -69,7 +70,9 @@ def read_description(path: Path, check: Check) -> Description:
     problems: list[Problem] = []
     description = _described(data, problems)
     if description is not None:
-        problems += _flag_problems(description, check)
+        problems += (unknown := list(_unknown(data, check)))
+        if not any(name == each.key or f"--{name}?" in each.sentence for each in problems for name in DECISIVE):
+            problems += _flag_problems(description.without({each.key for each in unknown}), check)
     if problems or description is None:
         lines = text.splitlines()
         raise ConfigError([f"{path}{_place(lines, each.table, each.key)}: {each.sentence}" for each in problems])
@@ -83,22 +86,20 @@ def _described(data: Mapping[str, Any], problems: list[Problem]) -> Description 
         if not isinstance(table, dict):
             problems.append(Problem("", name, f"{name} must be a table: write [{name}] and the keys below it."))
     settings = _settings({name: value for name, value in data.items() if name not in TABLES}, problems)
-    if settings is None or not all(isinstance(table, dict) for table in tables.values()):
+    if not all(isinstance(table, dict) for table in tables.values()):
         return None
     problems += _misplaced(tables)
     values = {key: _values(key, given, problems) for key, given in tables["values"].items()}
     ranges = {key: _span(key, given, problems) for key, given in tables["ranges"].items()}
     tables["values"] = {key: some for key, some in values.items() if some}
     tables["ranges"] = {key: span for key, span in ranges.items() if span is not None}
-    for name in FLAG_TABLES:  # those have been told, and others are known to the parser
-        tables[name] = {key: value for key, value in tables[name].items() if key not in SET_BY_SWEEP}
-    return Description(settings, **tables)
+    return Description(settings or Settings("sweep"), **tables).without(SET_BY_SWEEP)
 
 
 def _values(key: str, given: Any, problems: list[Problem]) -> list[Any]:
     if not isinstance(given, list) or not given:
         problems.append(Problem("values", key, f"{key} must be a list of values to try, found {given!r}."))
-        return []
+        return [] if isinstance(given, (list, dict)) else [given]
     if twice := [value for value in given if given.count(value) > 1]:
         problems.append(Problem("values", key, f"{key} has {twice[0]!r} twice. Give each value once."))
     return given
@@ -142,7 +143,7 @@ def _span(key: str, given: Any, problems: list[Problem]) -> Span | None:
         if span is not None and (found := span.problem()) and not sentences:
             sentences = [f"{key}: {found}"]
     problems += [Problem("ranges", key, sentence) for sentence in sentences]
-    return span
+    return None if sentences else span
 
 
 def _loaded(cls: type[Loaded], data: Mapping[str, Any]) -> tuple[Loaded | None, list[str]]:
@@ -154,15 +155,16 @@ def _loaded(cls: type[Loaded], data: Mapping[str, Any]) -> tuple[Loaded | None, 
     return loaded, range_problems(loaded)
 
 
-def _flag_problems(description: Description, check: Check) -> Iterator[Problem]:
-    """What the parser says to every value beside the first ones of the others, then to combinations.
+def _unknown(data: Mapping[str, Any], check: Check) -> Iterator[Problem]:
+    """The keys of the tables that are no flags, with what the parser says of their names."""
+    tables = {key: table for table in FLAG_TABLES for key in data.get(table, {})}
+    sentences = _said(check, dict.fromkeys(tables, 1))
+    for key, table in tables.items():
+        yield from (Problem(table, key, each) for each in sentences if each.startswith(f"Unknown flag --{key}."))
 
-    It says nothing else while it does not know a flag, so those are left out then.
-    """
-    first = description.first
-    unknown = {_blamed(each, description) for each in refusals(description, first, check) if UNKNOWN.match(each)}
-    yield from unknown
-    description = description.without({problem.key for problem in unknown})
+
+def _flag_problems(description: Description, check: Check) -> Iterator[Problem]:
+    """What the parser says to every value beside the first ones of the others, then to combinations."""
     tried = {key: list(values) for key, values in description.values.items()}
     tried |= {key: _probes(span) for key, span in description.ranges.items()}
     first = description.first
@@ -179,8 +181,15 @@ def _flag_problems(description: Description, check: Check) -> Iterator[Problem]:
 def refusals(description: Description, varied: Mapping[str, Any], check: Check) -> list[str]:
     """The sentences of the parser to one combination."""
     settings = description.settings
+    given = {**description.flags, **varied, "experiment": settings.sweep, "train_dir": settings.train_dir}
+    return _said(check, given)
+
+
+def _said(check: Check, flags: Mapping[str, Any]) -> list[str]:
     try:
-        check({**description.flags, **varied, "experiment": settings.sweep, "train_dir": settings.train_dir})
+        check(flags)
+    except ConfigError as error:
+        return list(error.problems)
     except SfError as error:
         return str(error).split("\n")
     return []

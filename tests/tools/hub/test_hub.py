@@ -14,13 +14,16 @@ import torch
 
 import sf
 from sf.cli import hub as command
+from sf.cli.evaluate import _write_csv
 from sf.evaluator import film
-from sf.evaluator.summary import ReturnSummary
+from sf.evaluator.summary import ReturnSummary, summarize
+from sf.evaluator.tally import Episodes
 from sf.policy import TimeStep
 from sf.storage import checkpoint
 from sf.storage.names import list_checkpoints
 from sf.tools.hub.card import _table
 from sf.tools.hub.folder import PublishedScores, _move_checkpoints, install, read_run
+from sf.tools.hub.scoring import read_scores
 from tests.helpers.commands import run
 from tests.helpers.hub_runs import NEAR, PUSH, files_of, hub_run, told
 from tests.helpers.hub_server import Hub
@@ -198,6 +201,13 @@ def test_scores_may_come_from_a_file_of_sf_eval(trained: Path, tmp_path: Path) -
     (one,) = told(folder)["scores"]["policies"]
     assert (one["mean"], one["num_episodes"]) == (15.0, 2)
     assert "sf-eval" not in (folder / "README.md").read_text()
+
+
+def test_agents_in_a_file_of_sf_eval_are_told_apart(tmp_path: Path) -> None:
+    episodes = Episodes([1.0, 5.0, 3.0], [4, 4, 4], metrics=[{}, {}, {}], agents=[0, 1, 0])
+    _write_csv(tmp_path / "scores.csv", [("pole latest", [episodes])])
+    (read,) = read_scores(tmp_path / "scores.csv", 1)
+    assert read.agents == summarize(episodes).agents == {0: 2.0, 1: 5.0}
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,31 @@ learning_rate = { low = 1, high = 0.1 }
     assert "got an unexpected keyword argument 'epsilonn'" in problems[-1]
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('algorithm = "appo"\nalgorithm_kwargs = "{bad"\n', ["line 5: algorithm_kwargs='{bad' is not"]),
+        ("[ranges]\nbatch_size = { low = 1, high = inf, integer = true }\n", ["line 5: batch_size: high=inf"]),
+        (
+            "[ranges]\nnum_epoch = { low = 3, hig = 4 }\n",
+            ["hig is unknown", "high is missing", "Unknown flag"],
+        ),
+        ('gamma = 3\n[values]\nenv = "E"\n', ["line 6: env is in", "line 6: env must be a list"]),
+        ('algoritm = "dqn"\nexploration = "epsilon_greedy"\n', ["line 4: Unknown flag --algoritm."]),
+        ('"num epoch" = 3\ngamma = 3\n', ["Unknown flag --num epoch.", "line 5: gamma=3.0"]),
+        ("batch_sice = 3\n[slurm]\n", ["line 4: Unknown flag --batch_sice."]),
+        ("[values]\nrollout = 16\ngamma = [0.9, 3]\n", ["line 5: rollout must be a list", "line 6: gamma=3.0"]),
+    ],
+)
+@pytest.mark.parametrize("first", ['sweep = "x"', "trials = 1"])
+def test_no_mistake_causes_or_hides_another_one(tmp_path: Path, text: str, told: list[str], first: str) -> None:
+    problems = problems_of(tmp_path, f'{first}\n[flags]\nenv = "E"\n{text}')
+    told = told if first.startswith("sweep") else ["sweep is missing", *told]
+    assert len(problems) == len(told), problems
+    for problem, expected in zip(problems, told, strict=True):
+        assert expected in problem
+
+
 def test_values_that_contradict_each_other_are_found(tmp_path: Path) -> None:
     values = "num_envs_per_worker = [4, 6]\nworker_num_splits = [2, 4]"
     (problem,) = problems_of(tmp_path, f'sweep = "x"\n[flags]\nenv = "CartPole-v1"\n[values]\n{values}\n')
