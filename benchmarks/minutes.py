@@ -50,7 +50,7 @@ TASKS = {
     "LunarLander": Task("LunarLander-v3", 200, 2_000_000),
     "DoorKey": Task("strangers:VectorDoorKey-5x5-v0", 0.95, 1_000_000),
     "CartPole without velocities": Task("strangers:CartPoleNoVel-v0", 475, 2_000_000, ("--use_rnn=True",)),
-    "Hopper": Task("Hopper-v5", 2400, 3_000_000, ("--preset=mujoco",)),
+    "Hopper": Task("Hopper-v5", 2400, 3_000_000, ("--preset=mujoco", "--num_envs_per_worker=8", "--rollout=256")),
     "HalfCheetah": Task("HalfCheetah-v5", 4000, 3_000_000, ("--preset=mujoco",)),
     "BipedalWalker": Task("BipedalWalker-v3", 250, 5_000_000),
 }

@@ -39,6 +39,11 @@ class Task:
 OWN = "--train_for_env_steps=300000"
 REMEMBER = "--env=sf/Remember-v0"
 STRONG = "--preset=mujoco", "--eval_every_steps=50000"
+LONG_TRAJECTORIES = "--num_envs_per_worker=8", "--rollout=256"
+LARGE_BATCHES = (
+    "--num_envs_per_worker=64", "--rollout=128", "--num_batches_per_epoch=8", "--num_epochs=4", "--learning_rate=5e-4",
+    "--lr_schedule=linear", "--exploration_loss_coeff=0.01",
+)  # fmt: skip
 FEW = "--stats_avg=20"
 """Episodes in a mean, where a run has few of them."""
 SERIAL = "--async_rl=False", "--serial_mode=True"
@@ -100,6 +105,7 @@ TASKS = (
     Task("Walker2d-v4", "mujoco_paper", ("--env=mujoco/Walker2d", "--preset=mujoco_paper"), 1700, "2287.95 ± 571.78"),
     Task("HalfCheetah-v5", "mujoco", ("--env=HalfCheetah-v5", *STRONG), 4500, "5784 ± 1244, best evaluation"),
     Task("Hopper-v5", "mujoco", ("--env=Hopper-v5", *STRONG), 1500, "2609 ± 701, best evaluation"),
+    Task("Hopper-v5, 8 x 256", "mujoco", ("--env=Hopper-v5", *STRONG, *LONG_TRAJECTORIES), 2000, "the same"),
     Task("Walker2d-v5", "mujoco", ("--env=Walker2d-v5", *STRONG), 2500, "3589 ± 757, best evaluation"),
     Task("Ant-v4", "mujoco", ("--env=Ant-v4", *STRONG), 2000, "3258 ± 1079, best evaluation"),
     Task("Pong", "atari", ("--env=atari/Pong", "--preset=atari"), 19, "20.36 ± 0.20"),
@@ -112,6 +118,7 @@ TASKS = (
     Task("Unlock", "zoo", _plain("minigrid/Unlock", 500_000), 0.9, "0.963"),
     Task("KeyCorridorS3R1", "zoo", _plain("minigrid/KeyCorridorS3R1", 500_000), 0.9, "0.949"),
     Task("RedBlueDoors-6x6", "zoo", _plain("minigrid/RedBlueDoors-6x6", 1_000_000), 0.8, "0.860, 5M frames"),
+    Task("FourRooms", "zoo", _plain("minigrid/FourRooms", 5_000_000, *LARGE_BATCHES), 0.5, "0.573"),
     Task("LunarLander-v3", "zoo", _plain("LunarLander-v3", 1_000_000), 200, "242.1"),
     Task("LunarLanderContinuous-v3", "zoo", _plain("LunarLanderContinuous-v3", 1_000_000), 200, "270.9"),
     Task("BipedalWalker-v3", "zoo", _plain("BipedalWalker-v3", 1_000_000), 280, "287.9, 5M frames"),
