@@ -25,6 +25,11 @@ _spoke_s = time.monotonic()
 """When this process said something last; before, when it began."""
 
 
+WARNING = "Warning: "
+_may_warn: Callable[[str], bool] = bool  # which any text is
+"""Asked before a warning is printed."""
+
+
 class Console:
     """Prints lines with time and process id. Lost output never stops a run."""
 
@@ -33,7 +38,9 @@ class Console:
         self._print: Callable[[str], None] = _write
 
     def line(self, message: str) -> None:
-        """Prints one message."""
+        """Prints one message, but no warning that another process of the run has printed."""
+        if message.startswith(WARNING) and not _may_warn(message):
+            return
         self.plain(f"{prefix(self._now(), os.getpid())}{message}")
 
     def plain(self, text: str) -> None:
@@ -47,6 +54,12 @@ class Console:
     def print_with(self, printer: Callable[[str], None] | None) -> None:
         """Hands all further text to `printer`, which keeps a bar below it; None goes back to plain output."""
         self._print = printer or _write
+
+
+def ask_before_warning(may_warn: Callable[[str], bool]) -> None:
+    """Has a function decide about the warnings of this process from now on."""
+    global _may_warn
+    _may_warn = may_warn
 
 
 def spoke_s() -> float:

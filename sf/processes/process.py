@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from sf.console import log_to, logged_to, speak_for, spoken_for
+from sf.console import ask_before_warning, log_to, logged_to, speak_for, spoken_for
 from sf.errors import ExitCode
 from sf.machine.cores import queued_s
 from sf.output import BoundedStream, bound_output
@@ -34,6 +34,7 @@ from sf.shared.arena import Arena
 from sf.shared.progress import Phase, Progress
 from sf.shared.records import ASKED, BEGAN_S
 from sf.shared.role import RoleSpec
+from sf.shared.told import TOLD, Told
 
 RUNNING, STOPPING = 0, 1
 """Values of the run-state word that every loop looks at."""
@@ -114,6 +115,7 @@ def child_main(job: ChildJob) -> NoReturn:
 
 def run_role(tell: Callable[[Any], None], spec: RoleSpec, arena: Arena) -> None:
     """Builds a role and steps it until the run stops."""
+    ask_before_warning(Told(arena[TOLD]).may_say)
     with contextlib.suppress(Stopped):  # before it was built
         role = spec.build()
         role.tell = tell

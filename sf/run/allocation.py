@@ -18,6 +18,7 @@ from sf.shared.leaving import leaving_fields
 from sf.shared.matches import match_fields
 from sf.shared.records import BEGAN_S, mark_lag_unknown, record_fields
 from sf.shared.slot_fields import slot_fields, slot_memory
+from sf.shared.told import told_fields
 from sf.shared.topology import Topology
 from sf.spaces import EnvInfo
 
@@ -53,7 +54,7 @@ def make_arena(
     others = 0
     if not config.run.serial_mode:
         others = ensure_room_for_processes(sizes.num_with_torch, topology.num_workers, sizes.num_further_threads)
-    fields |= {"run_state": Field((1,), "int64"), BEGAN_S: Field((1,), "float64", math.nan)}
+    fields |= {"run_state": Field((1,), "int64"), BEGAN_S: Field((1,), "float64", math.nan)} | told_fields()
     arena = Arena(fields, others=others)
     mark_lag_unknown(arena)
     if names:
