@@ -25,9 +25,8 @@ _spoke_s = time.monotonic()
 """When this process said something last; before, when it began."""
 
 
-WARNING = "Warning: "
-_may_warn: Callable[[str], bool] = bool  # which any text is
-"""Asked before a warning is printed."""
+_is_first: Callable[[str], bool] = bool  # which any text is
+"""Asked before something is printed that all processes of a run may have noticed."""
 
 
 class Console:
@@ -38,10 +37,13 @@ class Console:
         self._print: Callable[[str], None] = _write
 
     def line(self, message: str) -> None:
-        """Prints one message, but no warning that another process of the run has printed."""
-        if message.startswith(WARNING) and not _may_warn(message):
-            return
+        """Prints one message."""
         self.plain(f"{prefix(self._now(), os.getpid())}{message}")
+
+    def line_once(self, message: str) -> None:
+        """Prints a message about what all processes of a run have in common, unless one of them has printed it."""
+        if _is_first(message):
+            self.line(message)
 
     def plain(self, text: str) -> None:
         """Prints text as it is, for tables."""
@@ -56,10 +58,10 @@ class Console:
         self._print = printer or _write
 
 
-def ask_before_warning(may_warn: Callable[[str], bool]) -> None:
-    """Has a function decide about the warnings of this process from now on."""
-    global _may_warn
-    _may_warn = may_warn
+def share_what_is_told(is_first: Callable[[str], bool]) -> None:
+    """Has a function say whether a message of this process is the first of its run, see `Console.line_once`."""
+    global _is_first
+    _is_first = is_first
 
 
 def spoke_s() -> float:

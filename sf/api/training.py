@@ -85,7 +85,7 @@ def train(
         on_iteration, on_episode, on_checkpoint: called while the run goes on, see `sf.run.callbacks.Callbacks`; one
             that returns True stops the run.
         algorithm: a subclass of `sf.Algorithm`, a `functools.partial` of one, or what ``--algorithm`` says. One that
-            derives from an algorithm of sf has its defaults (``algorithm_defaults``).
+            derives from an algorithm of sf takes its defaults with ``algorithm_defaults="dqn"``.
         policy_mapping: a function of agent, episode and random numbers that returns the number of a policy, or what
             ``--policy_mapping`` says.
         flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`,
@@ -99,15 +99,13 @@ def train(
     from sf.cli.train import parse_config
     from sf.config import check
     from sf.config.as_flags import as_flags
-    from sf.plugins import ALGORITHMS, name_of_algorithm, name_of_encoder
+    from sf.plugins import name_of_algorithm, name_of_encoder
     from sf.processes.signals import STOP_SIGNALS
     from sf.run.callbacks import Callbacks
     from sf.run.supervisor import train as run
 
     expect_env_id(env)
     flags["algorithm"] = name_of_algorithm(algorithm)
-    if base := ALGORITHMS.base_of(algorithm):
-        flags = {"algorithm_defaults": base} | flags
     if "encoder" in flags:
         flags["encoder"] = name_of_encoder(flags["encoder"])
     if policy_mapping is not None:

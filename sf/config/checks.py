@@ -107,7 +107,7 @@ def _base_problems(algorithm: str, base: str) -> list[str]:
     known = sorted(ALGORITHMS.built_in)
     if base and base not in known:
         return [f"algorithm_defaults={base} must be one of {', '.join(known)}, or be left out."]
-    if base and base != algorithm and ALGORITHMS.is_ours(algorithm):
+    if base and base != ALGORITHMS.short(algorithm) and ALGORITHMS.is_ours(ALGORITHMS.short(algorithm)):
         return [
             f"algorithm_defaults={base} is for an algorithm of yours, and algorithm={algorithm} has its own defaults. "
             "Leave it out."

@@ -57,4 +57,4 @@ class EpisodeMetrics:
     def _tell(self, what: str) -> None:
         if what not in self._told and len(self._told) < 100:
             self._told.add(what)
-            self._console.line(f"Warning: {what} It is left out of the metrics.")
+            self._console.line_once(f"Warning: {what} It is left out of the metrics.")

@@ -97,7 +97,7 @@ def small_actor(info: EnvInfo, config: Config, weights: Array, versions: Array, 
     except NoCompilerError:
         return in_numpy  # the learner says so
     if all(differences):  # rounding may decide a tie of two choices, but not twice
-        Console().line(f"Warning: small networks act in NumPy and not in C, where {differences[0]}.")
+        Console().line_once(f"Warning: small networks act in NumPy and not in C, where {differences[0]}.")
         return in_numpy
     return in_c
 

@@ -83,12 +83,12 @@ class Plugins:
         place = name.partition("(")[0]
         return next((short for short, ours in self.built_in.items() if ours == place), name)
 
-    def base_of(self, made: object) -> str:
-        """The name of ours whose class a class of the user's, or a partial of one, derives from; "" for none."""
+    def bases_of(self, made: object) -> list[str]:
+        """The names of ours whose classes a class of the user's, or a partial of one, derives from; nearest first."""
         made = made.func if isinstance(made, functools.partial) else made
         shorts = {place: short for short, place in self.built_in.items()}
         places = [f"{each.__module__}:{each.__qualname__}" for each in getattr(made, "__mro__", ())]
-        return next((shorts[place] for place in places if place in shorts), "")
+        return [shorts[place] for place in places if place in shorts]
 
     def trust(self, name: str) -> None:
         """Imports ``module:name``, so that files may name it from now on.

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from sf.console import ask_before_warning, log_to, logged_to, speak_for, spoken_for
+from sf.console import log_to, logged_to, share_what_is_told, speak_for, spoken_for
 from sf.errors import ExitCode
 from sf.machine.cores import queued_s
 from sf.output import BoundedStream, bound_output
@@ -115,7 +115,7 @@ def child_main(job: ChildJob) -> NoReturn:
 
 def run_role(tell: Callable[[Any], None], spec: RoleSpec, arena: Arena) -> None:
     """Builds a role and steps it until the run stops."""
-    ask_before_warning(Told(arena[TOLD]).may_say)
+    share_what_is_told(Told(arena[TOLD]).is_first)
     with contextlib.suppress(Stopped):  # before it was built
         role = spec.build()
         role.tell = tell

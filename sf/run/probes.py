@@ -112,19 +112,22 @@ def expect_flags_of_base(config: Config, kind: type) -> None:
     Raises:
         ConfigError: it cannot work, because the policy acts in another way or nothing is replayed.
     """
-    base = ALGORITHMS.base_of(kind)
-    if ALGORITHMS.is_ours(config.learner.algorithm) or not base:
+    bases, name, given = ALGORITHMS.bases_of(kind), config.learner.algorithm, config.learner.algorithm_defaults
+    if ALGORITHMS.is_ours(name) or not bases:
         return
+    base = bases[0]
+    if given and given not in bases:
+        raise ConfigError([f"algorithm_defaults={given}, but algorithm={name} derives from {base}. Use {base}."])
     flags = values_of(base)
     now = {name: value for role in config.to_json().values() for name, value in role.items()}
     differing = {name: value for name, value in flags.items() if now[name] != value}
     if needed := [name for name in DECISIVE if name in differing]:
         remedy = f"Add --algorithm_defaults={base}, which gives all flags the defaults that they have with {base}."
-        if config.learner.algorithm_defaults == base:
+        if given == base:
             remedy = f"Leave --{needed[0]} out."
         raise ConfigError(
             [
-                f"algorithm={config.learner.algorithm} derives from {base}, which needs {needed[0]}="
+                f"algorithm={name} derives from {base}, which needs {needed[0]}="
                 f"{flags[needed[0]]}; found {now[needed[0]]}. {remedy}"
             ]
         )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from sf.console import share_what_is_told
 from sf.machine.kernel import is_linux
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators, marked
@@ -17,6 +18,7 @@ from sf.processes.telling import told_if_slow
 from sf.run.threads import RoleThread
 from sf.run.wiring import Shared
 from sf.shared.role import Role, RoleSpec
+from sf.shared.told import TOLD, Told
 
 IDLE_S = 0.001
 
@@ -30,6 +32,7 @@ class SerialRoles:
     """A role rang: it has something that should not wait for the next look at the clock."""
 
     def __init__(self, shared: Shared) -> None:
+        share_what_is_told(Told(shared.arena[TOLD]).is_first)
         self.shared = shared
         self.roles: dict[str, Role] = {}
         self._in_turn: list[Role] = []

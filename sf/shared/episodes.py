@@ -97,7 +97,7 @@ class EpisodeRing:
             return self._names.index(name)
         if len(self._names) == MOST_METRICS:
             if not self._refuses_more:
-                Console().line(
+                Console().line_once(
                     f"Warning: the environment reports more than {MOST_METRICS} metrics; {name!r} and others that "
                     "come later are left out."
                 )

@@ -35,7 +35,7 @@ class Quicker(DQN):
         return super().update(minibatch)
 
 if __name__ == "__main__":
-    sf.train("CartPole-v1", algorithm=Quicker, train_for_env_steps=int(sys.argv[1]))
+    sf.train("CartPole-v1", algorithm=Quicker, algorithm_defaults="dqn", train_for_env_steps=int(sys.argv[1]))
 """
 
 
@@ -76,6 +76,7 @@ def test_a_value_that_does_not_go_with_the_base_is_to_be_left_out() -> None:
     [
         (("--algorithm=mine:Mine", "--algorithm_defaults=dqqn"), "algorithm_defaults=dqqn must be one of appo, disc"),
         (("--algorithm=sac", "--algorithm_defaults=dqn"), "algorithm=sac has its own defaults. Leave it out."),
+        (("--algorithm=sf.algorithms.sac:SAC", "--algorithm_defaults=dqn"), "has its own defaults. Leave it out."),
         (("--algorithm_defaults=dqn",), "algorithm=ppo has its own defaults. Leave it out."),
     ],
 )
@@ -90,11 +91,18 @@ def test_subclasses_of_ppo_and_flags_that_decide_nothing_are_left_alone() -> Non
     config = config_of("dqn")
     expect_flags_of_base(replace(config, learner=replace(config.learner, learning_rate=0.5)), type("Mine", (DQN,), {}))
     partial = functools.partial(SAC, make_config().learner)
-    assert [ALGORITHMS.base_of(made) for made in (PPO, DQN, partial, "dqn", dict)] == ["", "dqn", "sac", "", ""]
+    assert [ALGORITHMS.bases_of(made) for made in (PPO, DQN, partial, "dqn", dict)] == [[], ["dqn"], ["sac"], [], []]
+
+
+def test_defaults_of_another_base_are_refused() -> None:
+    config = parse_config(["--env=CartPole-v1", "--algorithm=mine:Mine", "--algorithm_defaults=dqn"])
+    with pytest.raises(ConfigError, match="algorithm_defaults=dqn, but algorithm=mine:Mine derives from ppg"):
+        expect_flags_of_base(config, type("Mine", (PPG,), {}))
+    expect_flags_of_base(config, type("Mine", (PPO,), {}))
 
 
 @pytest.mark.more
-def test_a_subclass_of_dqn_in_a_program_trains_and_resumes_without_further_flags(tmp_path: Path) -> None:
+def test_a_subclass_of_dqn_in_a_program_trains_and_resumes_with_one_flag(tmp_path: Path) -> None:
     (tmp_path / "derived.py").write_text(DERIVED)
     for frames in (3000, 5000):
         done = subprocess.run(

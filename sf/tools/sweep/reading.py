@@ -32,10 +32,13 @@ SET_BY_SWEEP = {
     "train_dir": "Give it at the top of the file.",
     "seed": "Give seeds = [1, 2] at the top of the file.",
     "restart_behavior": "Runs of a sweep are always resumed.",
+    "config": "Give the flags of that file here.",
+    "save_config": "It writes a file and starts nothing.",
+    "help": "It starts nothing.",
 }
 """Flags that the file may not give, with the reason."""
 SCALARS = "reward", "frames", "wall_time_s"
-DECISIVE = "env", "preset", "algorithm"
+DECISIVE = "env", "preset", "algorithm", "algorithm_defaults"
 """Flags by which others are judged: with a mistake in one of them, what the parser says of the others may be false."""
 MOST_CHECKED = 100
 """Combinations that are parsed before the start; each takes 40 ms."""
@@ -157,7 +160,7 @@ def _loaded(cls: type[Loaded], data: Mapping[str, Any]) -> tuple[Loaded | None, 
 
 def _unknown(data: Mapping[str, Any], check: Check) -> Iterator[Problem]:
     """The keys of the tables that are no flags, with what the parser says of their names."""
-    tables = {key: table for table in FLAG_TABLES for key in data.get(table, {})}
+    tables = {key: table for table in FLAG_TABLES for key in data.get(table, {}) if key not in SET_BY_SWEEP}
     sentences = _said(check, dict.fromkeys(tables, 1))
     for key, table in tables.items():
         yield from (Problem(table, key, each) for each in sentences if each.startswith(f"Unknown flag --{key}."))

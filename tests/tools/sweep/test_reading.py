@@ -159,6 +159,7 @@ learning_rate = { low = 1, high = 0.1 }
         ('gamma = 3\n[values]\nenv = "E"\n', ["line 6: env is in", "line 6: env must be a list"]),
         ('algoritm = "dqn"\nexploration = "epsilon_greedy"\n', ["line 4: Unknown flag --algoritm."]),
         ('"num epoch" = 3\ngamma = 3\n', ["Unknown flag --num epoch.", "line 5: gamma=3.0"]),
+        ('save_config = "here.toml"\ngamma = 3\n', ["line 4: save_config cannot be in [flags].", "line 5: gamma=3.0"]),
         ("batch_sice = 3\n[slurm]\n", ["line 4: Unknown flag --batch_sice."]),
         ("[values]\nrollout = 16\ngamma = [0.9, 3]\n", ["line 5: rollout must be a list", "line 6: gamma=3.0"]),
     ],
