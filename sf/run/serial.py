@@ -32,7 +32,6 @@ class SerialRoles:
     """A role rang: it has something that should not wait for the next look at the clock."""
 
     def __init__(self, shared: Shared) -> None:
-        share_what_is_told(Told(shared.arena[TOLD]).is_first)
         self.shared = shared
         self.roles: dict[str, Role] = {}
         self._in_turn: list[Role] = []
@@ -59,6 +58,8 @@ class SerialRoles:
         from sf.run.resume_point import build_where_it_was
 
         # The program around it may be within torch.no_grad() or torch.inference_mode().
+        share_what_is_told(Told(self.shared.arena[TOLD]).is_first)
+        self._settings.callback(share_what_is_told, bool)  # which lets the memory of the run go
         self._settings.enter_context(torch.inference_mode(False))
         self._settings.enter_context(torch.enable_grad())
         if is_linux():

@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sf import console
+from sf.run.supervisor import train
 from sf.shared.told import MOST_TOLD, Told
 from tests.helpers.commands import run
+from tests.helpers.lab import make_config
 
 
 def test_one_of_several_says_what_all_have_noticed() -> None:
@@ -35,3 +38,9 @@ def test_workers_warn_once_of_a_metric_that_is_no_number(tmp_path: Path, serial:
     finished = run(tmp_path, *words, "--worker_num_splits=2", "--train_for_env_steps=2000", f"--serial_mode={serial}")
     assert finished.code == 0, finished.err
     assert 1 <= finished.out.count("info['is_success'] is a str, expected a number") < 4, finished.out
+
+
+def test_a_run_in_this_process_leaves_nothing_of_itself(tmp_path: Path) -> None:
+    """Its memory would stay mapped, and the next run would keep silent."""
+    train(make_config(train_dir=str(tmp_path), serial_mode=True, train_for_env_steps=100))
+    assert console._is_first is bool
