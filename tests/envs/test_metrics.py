@@ -25,11 +25,15 @@ ENV = "tests.envs.test_metrics:Keys-v0"
 
 
 class Keys(gymnasium.Env[Any, Any]):
-    """Episodes of 5 steps; action 1 finds a key. One dict serves for all infos, and reset clears it."""
+    """Episodes of 5 steps; action 1 finds a key. One dict serves for all infos, and reset clears it.
+
+    A word may stand where a success is a number.
+    """
 
     observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 
-    def __init__(self) -> None:
+    def __init__(self, word: str = "") -> None:
+        self.word = word
         self.info: dict[str, Any] = {}
         self.num_steps = self.num_keys = self.num_episodes = 0
 
@@ -48,7 +52,7 @@ class Keys(gymnasium.Env[Any, Any]):
             self.info["metrics"] = {"keys": np.array(self.num_keys), "left": 5 - self.num_keys}
             if self.num_episodes % 4 == 0:
                 self.info["metrics"]["fourth"] = 1
-            self.info["is_success"] = self.num_keys > 2
+            self.info["is_success"] = self.word or self.num_keys > 2
         return np.zeros(2, np.float32), float(action), is_over, False, self.info
 
 

@@ -10,6 +10,7 @@ import pytest
 from sf import console
 from sf.run.supervisor import train
 from sf.shared.told import MOST_TOLD, Told
+from tests.envs.test_metrics import ENV
 from tests.helpers.commands import run
 from tests.helpers.lab import make_config
 
@@ -34,7 +35,8 @@ def test_without_room_for_more_all_are_said() -> None:
 @pytest.mark.parametrize("serial", [False, True])
 def test_workers_warn_once_of_a_metric_that_is_no_number(tmp_path: Path, serial: bool) -> None:
     """Two may at the same moment, and more of them hardly ever do."""
-    words = "--env=tests.environments.wordy:Wordy-v0", "--num_workers=4", "--num_envs_per_worker=2"
+    env = f"--env={ENV}", '--env_kwargs={"word": "yes"}'
+    words = *env, "--num_workers=4", "--num_envs_per_worker=2"
     finished = run(tmp_path, *words, "--worker_num_splits=2", "--train_for_env_steps=2000", f"--serial_mode={serial}")
     assert finished.code == 0, finished.err
     assert 1 <= finished.out.count("info['is_success'] is a str, expected a number") < 4, finished.out
