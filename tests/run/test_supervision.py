@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +26,7 @@ from sf.run.session import Session
 from sf.run.supervisor import train
 from sf.shared.episodes import Episode, EpisodeRing
 from sf.shared.messages import CheckpointSaved
-from tests.helpers.commands import CARTPOLE, EXPERIMENT, Running, run, running, wait_for_new
+from tests.helpers.commands import CARTPOLE, EXPERIMENT, TIMEOUT_S, Running, run, running, wait_for_new
 from tests.helpers.lab import make_config, make_lab
 
 
@@ -86,14 +87,12 @@ def test_fault_b1_what_a_dead_child_has_told_is_there_before_its_successor(tmp_p
         processes.start([spec for spec in lab.specs if spec.kind == "rollout"][:1])
         (place,) = processes.places
         try:
-            while not processes.is_ready:
-                processes.advance(1.0, signals)
+            advance_until(lambda: processes.is_ready, processes, signals)
             first = place.child
             assert first is not None
             place.work_before = -1  # one that has delivered is replaced at once
             os.kill(first.pid, signal.SIGKILL)
-            while place.child is first:
-                processes.advance(1.0, signals)
+            advance_until(lambda: place.child is not first, processes, signals)
             assert place.child is None, "no successor before the caller had a look at the messages"
             assert processes.has_news
             processes.advance(0.0, signals)
@@ -102,6 +101,13 @@ def test_fault_b1_what_a_dead_child_has_told_is_there_before_its_successor(tmp_p
         finally:
             processes.stop(signals)
             signals.close()
+
+
+def advance_until(done: Callable[[], bool], processes: Processes, signals: Signals) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not done():
+        assert time.monotonic() < deadline_s
+        processes.advance(1.0, signals)
 
 
 def _raise(error: BaseException) -> NoReturn:
