@@ -150,7 +150,7 @@ class LearnerConfig:
 
     @property
     def base_algorithm(self) -> str:
-        """The one whose defaults hold."""
+        """The algorithm whose defaults the flags have."""
         return self.algorithm_defaults or self.algorithm
 
     @property

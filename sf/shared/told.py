@@ -26,9 +26,9 @@ class Told:
         self._marks = marks
 
     def is_first(self, message: str) -> bool:
-        """Whether nobody has said exactly this; notes that it is said.
+        """Returns True for the first message with this text, and notes it.
 
-        Two processes that say it at the same moment may both, and so may all once there is no room for more.
+        Two processes that ask at the same moment may both get True. So may all of them once there is no room for more.
         """
         mark = int.from_bytes(hashlib.blake2b(message.encode(errors="replace"), digest_size=8).digest(), "little") or 1
         if (self._marks == mark).any():
