@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from sf.config import ModelConfig
-from sf.envs import EnvSource, find_env, find_pool, probe, register_env
+from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import EnvError
@@ -265,24 +264,6 @@ def test_evaluation_plays_many_at_once(mode: str, memory: bool) -> None:
     assert episodes.rewards == [sum(range(length + 1)) for length in episodes.lengths]
 
 
-@pytest.mark.parametrize("num_episodes", [3, PAYS_FROM], ids=["single", "pool"])
-def test_every_evaluation_in_envpool_starts_from_the_same_seeds(num_episodes: int) -> None:
-    pytest.importorskip("envpool")
-    source = find_env("envpool/CartPole-v1")
-    info = probe(source)
-    policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
-    playing = Play([policy], source, info, num_episodes, seed=0)
-    lengths = []
-    for _ in range(2):
-        playing.start()
-        while not playing.tally.is_complete:
-            playing.step()
-        lengths.append(playing.tally.episodes[0].lengths)
-    playing.close()
-    assert lengths[0] == lengths[1]
-    assert len(set(lengths[0])) > 1
-
-
 class Wrong(Many):
     def __init__(self, num_envs: int, **changes: Any) -> None:
         super().__init__(num_envs + changes.pop("more", 0))
@@ -358,41 +339,6 @@ def test_a10_c1_synchronous_runs_take_no_vector_environments_of_gymnasium_unaske
     info = probe(source)
     config = resolve(make_config(env, num_envs_per_worker=64, **flags), info, cores=2)
     assert vectorized(config, source, info)[0].rollout.vectorization == chosen
-
-
-def test_missing_envpool_is_refused_before_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    cart = find_env("CartPole-v1")
-    with pytest.raises(EnvError, match=r'out of EnvPool, which is not installed\. .* pip install "sf-rl\[envpool\]"'):
-        choose_vectorization("envpool", cart, probe(cart), 16)
-
-
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "mujoco/HalfCheetah", "envpool/Pong-v5"])
-def test_pool_steps_like_single_environments(env_id: str) -> None:
-    pytest.importorskip("envpool")
-    source = find_env(env_id)
-    info = probe(source)
-    batch = VectorBatch(
-        find_pool(source),
-        info,
-        range(3),
-        {name: np.zeros((3, *leaf.shape), leaf.dtype) for name, leaf in info.observations.items()},
-        np.zeros(3, bool),
-        "clip",
-    )
-    observations = {name: np.zeros((3, *leaf.shape), leaf.dtype) for name, leaf in info.observations.items()}
-    rewards, ended, fillers = np.zeros(3, np.float32), 0, 0
-    batch.reset(observations)
-    for _ in range(60):
-        ended += len(batch.step(np.zeros((3, *info.action.shape), info.action.dtype), observations, rewards))
-        fillers += len(batch.fillers)
-    batch.close()
-    if env_id == "CartPole-v1":
-        assert ended > 6
-        assert fillers >= ended - 3
-    else:
-        assert ended == fillers == 0
-    assert any(array.any() for array in observations.values())
 
 
 @pytest.mark.more
