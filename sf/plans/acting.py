@@ -1,8 +1,8 @@
 """The part of a rollout process that acts with the policies of a plan, in the place of an inference worker.
 
-In: requests of the groups of this process, published weights. Out: actions and all further columns, written into the
+In: requests of the groups of this process, published weights. Out: actions, written into the
 slot of the group. Weights are taken between two fragments, so that one policy version acts in each of them. At the end
-of a fragment its trajectories are postprocessed, one episode of one agent after the other.
+of a fragment its trajectories are postprocessed, and its batch, or what orders make of it, is put into shared memory.
 """
 
 from __future__ import annotations
@@ -17,25 +17,16 @@ from sf.config import Config
 from sf.errors import SfError, UsageError
 from sf.inference.bells import InferenceBells
 from sf.inference.small_worker import ActingBeside
-from sf.plans.agents import EPISODES_OF_A_GROUP, GroupOfAgents
+from sf.plans.agents import EPISODES_OF_A_GROUP, GroupOfAgents, environment_of
 from sf.plans.blame import blamed_on_plan
-from sf.plans.columns import (
-    ORDERS,
-    PREFIX,
-    acted_columns,
-    columns_for,
-    expect_columns,
-    observation_leaf,
-    read_fragment,
-    store,
-)  # fmt: skip
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform, transformed
-from sf.plans.mailbox import Mailbox, PlanAnswer
+from sf.plans.mailbox import ORDERS, Mailbox, Parcels, PlanAnswer, outcome_of
 from sf.plans.numpy_acting import act_in_numpy, network_in_numpy
-from sf.plans.policy_map import as_batch
-from sf.plans.program import Column
-from sf.plans.trajectories import Finals, Trajectories
-from sf.plans.worker import PlanWorker
+from sf.plans.policy import PolicyColumns
+from sf.plans.sample_batch import Batch
+from sf.plans.spaces import observation_leaf
+from sf.plans.trajectories import Finals, Trajectories, expect_columns
+from sf.plans.worker import OpenEpisodes, PlanWorker, TeamEpisode
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.slot_fields import NO_POLICY
@@ -57,9 +48,10 @@ class PlanActor(ActingBeside):
         weights: Mailbox,
         bells: InferenceBells,
         worker: PlanWorker | bytes,
-        columns: Mapping[str, Column],
+        columns: Mapping[str, PolicyColumns],
         orders: Mailbox,
         calls: Mailbox,
+        parcels: Parcels,
         incarnation: int = 0,
     ) -> None:
         """Builds the policies, whose weights come with the first publication, or takes those of a worker.
@@ -71,9 +63,10 @@ class PlanActor(ActingBeside):
             weights: of all policies, published by the driver.
             bells: that it hears or rings.
             worker: of the same process, whose policies act; its program, packed, in a process of its own.
-            columns: of fragments, beside those that all slots have.
+            columns: by policy, what each gives for a batch of zeros.
             orders: what to do with each fragment.
             calls: what to do once.
+            parcels: for what it makes of fragments.
             incarnation: how many workers have had this place before.
         """
         import torch
@@ -91,22 +84,17 @@ class PlanActor(ActingBeside):
         self._networks: list[tuple[Any, Any]] = []
         """Policies, and those of their networks that act in NumPy."""
         self._look_at_policies()
-        self._orders, self._calls = orders, calls
-        self._make_items: Callable[[Any], list[Any]] | None = None
+        self._orders, self._calls, self._parcels = orders, calls, parcels
+        self._make_items = applied(())
         """What the present orders make of a batch."""
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
         self._is_told_of_weights = True
         self._num_steps = 0
         """Optimizer steps that had led to the weights."""
-        self.columns = columns
-        acted = [columns_for(number, acted_columns(columns)) for number in range(len(self.names))]
-        self._acted = [
-            {name: (self.slots[PREFIX + own], columns[own]) for name, own in each.items() if own != name}
-            for each in acted
-        ]
-        """By policy: memory and kind of the columns that it gives when it acts."""
+        self._acted = [columns[name].acted for name in self.names]
         self.leaf = observation_leaf(context.info)
-        self._trajectories = Trajectories(self.slots, self.leaf, columns, self.names)
+        self._trajectories = Trajectories(self.slots, self.leaf, columns)
+        self._teams = OpenEpisodes(self.topology.agents_per_env, ["rewards"])
         episode = (index + 1) * EPISODES_OF_A_WORKER + incarnation * EPISODES_OF_AN_INCARNATION
         actions = self.slots.actions[0, 0]
         self._agents = {
@@ -155,7 +143,6 @@ class PlanActor(ActingBeside):
             self._look_at_policies()
             agents.begin_fragment(self._policies, self._policy_of)
             self._finals = []
-            self.slots[PREFIX + "agent_index"][slot] = agents.agent_indices
         else:
             self._note_step(group, slot, t - 1)
         if t == self.topology.rollout:
@@ -175,13 +162,13 @@ class PlanActor(ActingBeside):
         """Takes new orders, and does what it is called for."""
         if self._orders.number != self._orders_done:
             self._orders_done, orders = self._orders.read()
-            self._make_items = applied(transforms) if orders and (transforms := orders(self.worker)) else None
+            self._make_items = applied(orders(self.worker) if orders else ())
         if self._calls.number != self._calls_done:
             self._calls_done, function = self._calls.read()
             self._is_told_of_weights = True
             if function is not None:
                 self._take_weights()
-                self.tell(PlanAnswer.of(("call", self.index, self._calls_done), function, self.worker))
+                self.tell(PlanAnswer((self.index, self._calls_done), outcome_of(function, self.worker)))
 
     def _policy_of(self, agent: int) -> int:
         """The number of the policy of an agent, for one episode.
@@ -215,6 +202,7 @@ class PlanActor(ActingBeside):
         if self.topology.agents_per_env > 1:
             agents.expect_those(slots.policy_id[slot, t] != NO_POLICY)
         observations = slots.observations[self.leaf][slot, t]
+        agents.note_act(t)
         for number in range(len(self.names)):
             rows = agents.rows_of(number) if len(self.names) > 1 else ALL
             if not isinstance(rows, slice) and not len(rows):
@@ -225,22 +213,13 @@ class PlanActor(ActingBeside):
             slots.actions[slot, t, rows] = actions
             columns = {f"state_in_{i}": state for i, state in enumerate(before)} | extra
             columns |= {f"state_out_{i}": np.asarray(after) for i, after in enumerate(following)}
-            self._store(number, columns, slot, t, rows)
+            if columns.keys() != self._acted[number]:
+                expect_columns(self.names[number], columns.keys(), self._acted[number], "Acting")
+            agents.note_said(number, t, rows, columns)
             agents.keep_states(number, rows, following)
-        for column, values in agents.columns().items():
-            slots[PREFIX + column][slot, t] = values
         slots.policy_version[slot, t] = self._num_steps
         agents.last_actions[:] = slots.actions[slot, t]
         self.record["samples"] += self.topology.rows
-
-    def _store(self, number: int, columns: Mapping[str, Any], slot: int, t: int, rows: Any) -> None:
-        """States and extra columns of the rows of a policy."""
-        name, acted = self.names[number], self._acted[number]
-        if columns.keys() != acted.keys():
-            expect_columns(name, columns.keys(), acted.keys(), "Acting")
-        for column, values in columns.items():
-            stored, before = acted[column]
-            store(values, stored, (slot, t, rows), name, column, before)
 
     def _compute(self, number: int, observations: Array, states: list[Array], actions: Array, rewards: Array) -> Any:
         """What a policy says of some rows: actions, states and extra columns."""
@@ -257,29 +236,25 @@ class PlanActor(ActingBeside):
             self._finals.append((np.full(len(rows), t), rows, slots.final_observations[self.leaf][group, rows]))
         self._agents[group].note_step(slots.rewards[slot, t], slots.ended(slot, t))
 
-    def _write_outcomes(self, slot: int, finals: Finals) -> None:
-        """Rewards, ends and next observations of all steps of a fragment."""
-        slots = self.slots
-        slots[PREFIX + "rewards"][slot] = slots.rewards[slot]
-        slots[PREFIX + "dones"][slot] = slots.terminated[slot] | slots.truncated[slot]
-        if "new_obs" in self.columns:
-            new_obs = slots[PREFIX + "new_obs"][slot]
-            new_obs[:] = slots.observations[self.leaf][slot, 1:]
-            if finals is not None:
-                new_obs[finals[:2]] = finals[2]
-
     def _finish(self, group: int, slot: int) -> None:
-        """Postprocesses the trajectories of a fragment, and applies the transforms of the program to it."""
-        slots = self.slots
+        """Hands over what the driver wants of a full fragment."""
         finals: Finals = tuple(map(np.concatenate, zip(*self._finals, strict=True))) if self._finals else None
-        self._write_outcomes(slot, finals)
-        if self.program.postprocesses:
-            agents = self._agents[group]
-            self._trajectories.postprocess(slot, self._policies, agents, finals, self._compute)
-        if self._make_items and slots[ORDERS][slot, 0] == self._orders_done:
-            columns = read_fragment(slots, slot, self.leaf, self.columns)
-            batch = as_batch(columns, self.names, self.topology.agents_per_env)
-            self.tell(PlanAnswer.of(("items", slot, int(slots.filling[slot])), self._make_items, batch))
+        policies = self._policies if self.program.postprocesses else None
+        batch = self._trajectories.batch(slot, policies, self._agents[group], finals, self._compute)
+        teams = self._ended_teams(batch)
+        if self.slots[ORDERS][slot, 0] == self._orders_done:  # else it is dropped
+            self._parcels.put(slot, outcome_of(lambda: (teams, self._make_items(batch))))
+
+    def _ended_teams(self, batch: Batch) -> list[TeamEpisode]:
+        """Episodes of several agents that have ended in a fragment."""
+        agents = self.topology.agents_per_env
+        if agents == 1:
+            return []
+        num_envs = self.topology.rows // agents
+        return [
+            TeamEpisode.of(ended, self.index * num_envs + environment_of(number, num_envs))
+            for number, ended in self._teams.add(batch)
+        ]
 
 
 def applied(transforms: Sequence[Transform]) -> Callable[[Any], list[Any]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sf.errors import EnvError
-from sf.plans.columns import POLICY
+from sf.errors import EnvError, UsageError
+from sf.plans.sample_batch import concatenated
 from sf.shared.arena import Array
 from sf.shared.topology import Topology
 
@@ -28,7 +28,14 @@ class GroupOfAgents:
             first_episode: the numbers of episodes begin here, see `environment_of`.
         """
         rows, self._agents_per_env = topology.rows, topology.agents_per_env
-        self.agent_indices = np.arange(rows) % self._agents_per_env
+        shape = topology.rollout, rows
+        self.history = {name: np.zeros(shape, np.int64) for name in ("eps_id", "unroll_id", "agent_index", "t")}
+        """[T, rows] of the present fragment: columns that all policies have."""
+        self.history["agent_index"][:] = np.arange(rows) % self._agents_per_env
+        self.owners = np.zeros(shape, np.int64)
+        """[T, rows] number of the policy that acted."""
+        self._said: list[list[tuple[int, Any, Mapping[str, Array]]]] = []
+        """By policy: step, rows, and what it gave beside actions."""
         self.last_actions, self.last_rewards = np.zeros_like(actions), np.zeros(rows, np.float32)
         self.states: list[list[Array]] = []
         """[rows, ...] recurrent states of each policy."""
@@ -48,7 +55,7 @@ class GroupOfAgents:
             self._initial = [[np.asarray(state) for state in policy.get_initial_state()] for policy in policies]
             rows = len(self._steps)
             self.states = [[np.repeat(state[None], rows, 0) for state in initial] for initial in self._initial]
-        self._policy_of = policy_of
+        self._policy_of, self._said = policy_of, [[] for _ in policies]
         self._begin_parts(np.arange(len(self._steps)))
         self._begin_episodes()
 
@@ -78,13 +85,45 @@ class GroupOfAgents:
         """The recurrent states after a step of some rows; one that began as a whole number may become a fraction."""
         states = self.states[policy]
         for i, (state, after) in enumerate(zip(states, following, strict=True)):
-            if not np.can_cast(np.asarray(after).dtype, state.dtype, "same_kind"):
+            if not (state.dtype.kind in "biuf" and np.can_cast(np.asarray(after).dtype, state.dtype, "same_kind")):
                 states[i] = state = state.astype(np.result_type(state, after))
             state[rows] = after
 
-    def columns(self) -> dict[str, Array]:
-        """Columns of a step that all policies have, [rows] each."""
-        return {"eps_id": self._episodes, "unroll_id": self._parts, "t": self._steps, POLICY: self._policies}
+    def note_act(self, t: int) -> None:
+        """Before a step: the columns that all policies have."""
+        for name, values in (("eps_id", self._episodes), ("unroll_id", self._parts), ("t", self._steps)):
+            self.history[name][t] = values
+        self.owners[t] = self._policies
+
+    def note_said(self, policy: int, t: int, rows: Any, columns: Mapping[str, Any]) -> None:
+        """Recurrent states and extra columns [n, ...] that a policy gave for some rows; copies."""
+        self._said[policy].append((t, rows, {name: np.array(values) for name, values in columns.items()}))
+
+    def said_by(self, policy: int, name: str) -> dict[str, Array]:
+        """[T, rows, ...] what a policy gave in a fragment, of the widest type; anything in rows of others.
+
+        Raises:
+            UsageError: a column has several shapes, or not one value for each row.
+        """
+        found, said = {}, self._said[policy]
+        shape = self.owners.shape
+        places = [np.ravel_multi_index((t, np.arange(shape[1])[rows]), shape) for t, rows, _ in said]
+        for column in said[0][2] if said else ():
+            values = [columns[column] for *_, columns in said]
+            shapes = {each.shape[1:] for each in values}
+            lengths = [len(each) if each.ndim else 0 for each in values]
+            if len(shapes) > 1 or lengths != [len(each) for each in places]:
+                different = ", ".join(sorted({str(list(each.shape)) for each in values}))
+                raise UsageError(
+                    f"Policy {name!r} gave the column {column!r} in the shapes {different}, for {len(places[0])} rows. "
+                    "A column has a value of one shape for each row, the same in every call."
+                )
+            all_steps = together = concatenated(values, column)
+            if len(together) < shape[0] * shape[1]:
+                all_steps = np.zeros((shape[0] * shape[1], *together.shape[1:]), together.dtype)
+                all_steps[np.concatenate(places)] = together
+            found[column] = all_steps.reshape(*shape, *together.shape[1:])
+        return found
 
     def note_step(self, rewards: Array, ended: Array) -> None:
         """After a step of all agents."""

@@ -1,8 +1,9 @@
 """Fragments of experience for a driver: asked for one by one, filled by workers, read from shared memory.
 
-The driver stands where a learner stands. It permits each worker to begin a slot, takes the slot when it is full, copies
-its columns and gives it back. Workers of `RemoteFragments` are rollout processes, supervised as those of a training
-run; those of `LocalFragments` are the same roles in this process, which have their turn while the driver waits.
+The driver stands where a learner stands. It permits each worker to begin a slot, takes the slot when it is full, reads
+what the worker has made of it and gives it back. Workers of `RemoteFragments` are rollout processes, supervised as
+those of a training run; those of `LocalFragments` are the same roles in this process, which have their turn while the
+driver waits.
 """
 
 from __future__ import annotations
@@ -12,19 +13,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from sf.errors import UsageError, WorkerCrashed
-from sf.plans.columns import ORDERS, read_fragment
-from sf.plans.local_iterator import OperatorFailed, Transform
-from sf.plans.mailbox import Key, PlanAnswer, Published
+from sf.plans.local_iterator import Transform
+from sf.plans.mailbox import ORDERS, PlanAnswer, Published, result_of
 from sf.plans.wiring import Wired
 from sf.policy.nests import map_leaves
 from sf.processes.servers import WorkerServer
 from sf.processes.signals import Signals
 from sf.run.children import Processes
-from sf.shared.arena import Array
 from sf.shared.episodes import Episode, EpisodeRing
 from sf.shared.weights import NOTHING_PUBLISHED
 
@@ -55,10 +53,8 @@ class Fragments:
         self._rings = [EpisodeRing(wired.shared.arena, worker) for worker in range(self.num_workers)]
         self.is_closed = False
         self._advanced_s = 0.0
-        self._answers: dict[Key, PlanAnswer] = {}
-        """What functions have made in workers, and was not taken."""
-        self._last_taken: dict[int, Key] = {}
-        """Key of the last fragment of each worker."""
+        self._answers: dict[tuple[int, int], bytes] = {}
+        """By worker and number of a call: what was not taken."""
         self.slots.allowed_slots[:] = 0
         for mailbox in (*wired.orders, *wired.calls, wired.weights):
             mailbox.allocate()
@@ -88,17 +84,24 @@ class Fragments:
         self._permit(worker)
         self.wake(worker)
 
-    def take(self, worker: int) -> dict[str, Array]:
-        """The columns of the oldest full fragment of a worker; copies."""
+    def take(self, worker: int) -> tuple[list[Any], list[Any]]:
+        """What a worker has made of its oldest full fragment.
+
+        Returns:
+            Episodes of several agents that have ended in it, and its batch, or what orders have made of that.
+
+        Raises:
+            OperatorFailed: a function that it applied raised an exception.
+        """
         slot = next(slot for own, slot in self._waiting() if own == worker)
         self.slots.take(slot, ALONE)
-        self._last_taken[worker] = "items", slot, int(self.slots.filling[slot])
-        columns = read_fragment(self.slots, slot, self.wired.leaf, self.wired.columns)
+        outcome = self.wired.parcels[worker].get(slot)
         self.slots.release(slot, ALONE)
         self._taken[worker] += 1
         self._wanted[worker] -= 1
         self.wake(worker)
-        return columns
+        episodes, items = result_of(outcome, f"In worker {worker}: ")
+        return episodes, items
 
     def wait(self, workers: set[int], timeout_s: float | None = None) -> list[int]:
         """Those of the workers that have a full fragment, the one that filled its slot first comes first.
@@ -131,16 +134,16 @@ class Fragments:
         Raises:
             OperatorFailed: it raised an exception in one of them, or returned what cannot be pickled.
         """
-        keys: list[Key] = [("call", worker, self.wired.calls[worker].send(function)) for worker in workers]
+        keys = [(worker, self.wired.calls[worker].send(function)) for worker in workers]
         for worker in workers:
             self.wake(worker)
         answers = [self._answer(key) for key in keys]
         for worker in workers:
             self.wired.calls[worker].send(None)
-        for worker, answer in zip(workers, answers, strict=True):
-            if answer.error is not None:
-                raise OperatorFailed(f"A function that worker {worker} was sent raised {answer.error}")
-        return [cloudpickle.loads(answer.result) for answer in answers]
+        return [
+            result_of(answer, f"A function that worker {worker} was sent raised ")
+            for worker, answer in zip(workers, answers, strict=True)
+        ]
 
     def cancel(self, worker: int) -> None:
         """Wants nothing more of what a worker was asked for, and has it make no items; never waits.
@@ -180,23 +183,7 @@ class Fragments:
         if self.is_closed:
             raise UsageError("These workers were stopped. Make new ones for more samples.")
 
-    def take_items(self, worker: int) -> list[Any]:
-        """What a worker has made of the fragment that was taken last.
-
-        Raises:
-            OperatorFailed: a function that it applied raised an exception.
-        """
-        kind, slot, filling = key = self._last_taken[worker]
-        made = self._answer(key)
-        self._answers = {  # without those of fragments that were dropped
-            other: later for other, later in self._answers.items() if other[:2] != (kind, slot) or other[2] > filling
-        }
-        if made.error is not None:
-            raise OperatorFailed(f"In worker {worker}: {made.error}")
-        items: list[Any] = cloudpickle.loads(made.result)
-        return items
-
-    def _answer(self, key: Key) -> PlanAnswer:
+    def _answer(self, key: tuple[int, int]) -> bytes:
         """Waits for it."""
         while key not in self._answers:
             self.advance(LOOK_S)
@@ -204,7 +191,7 @@ class Fragments:
 
     def hear(self, messages: Iterable[Any]) -> None:
         """Takes in what workers have told."""
-        self._answers |= {message.key: message for message in messages if isinstance(message, PlanAnswer)}
+        self._answers |= {message.key: message.outcome for message in messages if isinstance(message, PlanAnswer)}
 
     def new_episodes(self) -> list[Episode]:
         """Those that have ended since the last call."""

@@ -1,9 +1,11 @@
-"""Functions and weights that a driver sends to workers, and the answers.
+"""Functions and weights that a driver sends to workers, and what it gets from them.
 
 A message is a pickled object in shared memory under a number. There is no queue and so no lock that could die with
-a worker. After a call the driver waits for the answer, which comes over the pipe of reports, before it sends the next
-one. Then it leaves an empty call. So a successor of a worker that died does what is pending, and nothing twice that was
-answered. Any call, an empty one too, tells the worker to take the newest weights before its next fragment.
+a worker. What a worker makes of a fragment lies in shared memory too, and belongs to the slot of the fragment.
+
+After a call the driver waits for the answer, which comes over the pipe of reports, before it sends the next one. Then
+it leaves an empty call. So a successor of a worker that died does what is pending, and nothing twice that was answered.
+Any call, an empty one too, tells the worker to take the newest weights before its next fragment.
 """
 
 from __future__ import annotations
@@ -23,30 +25,49 @@ from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 HEAD_WORDS = 4
 """Words of 32 bits."""
+LENGTH_BYTES = 8
+"""Of the length of a text, before it."""
+ORDERS = "orders"
+"""Name of the field of slots with the number of the orders under which a fragment was begun."""
 
 
 @dataclass(frozen=True)
 class PlanAnswer:
-    """From a worker: what a function has made there."""
+    """From a worker: what it returned when it was called."""
 
-    key: Key
-    result: bytes
-    """Pickled, with classes of the script."""
-    error: str | None = None
-    """The exception that the function raised."""
-
-    @classmethod
-    def of(cls, key: Key, function: Callable[..., Any], *arguments: Any) -> PlanAnswer:
-        """Calls a function; a result that cannot be sent is a failure too."""
-        try:
-            return cls(key, cloudpickle.dumps(function(*arguments)))
-        except Exception as error:
-            kind = "" if isinstance(error, OperatorFailed) else f"{type(error).__name__}: "
-            return cls(key, b"", f"{kind}{error}")
+    key: tuple[int, int]
+    """The worker, and the number of the call."""
+    outcome: bytes
+    """See `outcome_of`."""
 
 
-Key = tuple[str, int, int]
-"""``call``, worker and number of a call; or ``items``, slot and how often that was handed out."""
+def outcome_of(function: Callable[..., Any], *arguments: Any) -> bytes:
+    """What a function returns, pickled with classes of the script, or the exception that it raises.
+
+    What cannot be sent is a failure too.
+    """
+    try:
+        outcome: bytes = cloudpickle.dumps((None, function(*arguments)))
+    except Exception as error:
+        kind = "" if isinstance(error, OperatorFailed) else f"{type(error).__name__}: "
+        outcome = cloudpickle.dumps((f"{kind}{error}", None))
+    return outcome
+
+
+def result_of(outcome: bytes, where: str) -> Any:
+    """What the function has returned.
+
+    Args:
+        outcome: of `outcome_of`.
+        where: it was called, as the beginning of a sentence.
+
+    Raises:
+        OperatorFailed: it raised an exception.
+    """
+    error, result = cloudpickle.loads(outcome)
+    if error is not None:
+        raise OperatorFailed(f"{where}{error}")
+    return result
 
 
 @dataclass(frozen=True)
@@ -84,9 +105,7 @@ class Mailbox:
 
         def write(vector: Array) -> None:
             os.ftruncate(block, len(text))
-            written = 0
-            while written < len(text):
-                written += os.pwrite(block, memoryview(text)[written:], written)
+            _write(block, text)
             vector.view(np.int64)[:] = number, len(text)
 
         self._heads.publish(number, write)
@@ -111,10 +130,40 @@ class Mailbox:
         return number, cloudpickle.loads(found[0]) if found[0] else None
 
 
-def _read(block: int, length: int) -> bytes:
+class Parcels:
+    """What a worker has made of its fragments: a text for each slot, in a block that is as long as the longest one."""
+
+    def __init__(self, slots: range) -> None:
+        """Are empty."""
+        self._blocks = {slot: SharedBlock() for slot in slots}
+
+    def put(self, slot: int, text: bytes) -> None:
+        """Worker, before the slot is full.
+
+        Raises:
+            OSError: there is no memory for it.
+        """
+        block = self._blocks[slot].fd
+        _write(block, len(text).to_bytes(LENGTH_BYTES, "little"))
+        _write(block, text, LENGTH_BYTES)
+
+    def get(self, slot: int) -> bytes:
+        """Driver, while the slot is full."""
+        block = self._blocks[slot].fd
+        length = int.from_bytes(_read(block, LENGTH_BYTES), "little")
+        return _read(block, length, LENGTH_BYTES)
+
+
+def _write(block: int, text: bytes, start: int = 0) -> None:
+    written = 0
+    while written < len(text):
+        written += os.pwrite(block, memoryview(text)[written:], start + written)
+
+
+def _read(block: int, length: int, start: int = 0) -> bytes:
     """As many bytes; fewer where the driver writes the next but one text meanwhile, which the caller finds out."""
     parts: list[bytes] = []
-    while length > 0 and (part := os.pread(block, length, sum(map(len, parts)))):
+    while length > 0 and (part := os.pread(block, length, start)):
         parts.append(part)
-        length -= len(part)
+        length, start = length - len(part), start + len(part)
     return b"".join(parts)

@@ -6,10 +6,11 @@ Anything with these methods is one, with or without torch. `sf.plans.build_torch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from sf.errors import UsageError
 from sf.plans.sample_batch import SampleBatch
 from sf.shared.arena import Array
 
@@ -115,21 +116,60 @@ class PlanPolicy:
         """Told the steps of the plan so far, as ``timestep``, before it learns."""
 
 
+class PolicyColumns(NamedTuple):
+    """Names of columns that a policy gives."""
+
+    acted: frozenset[str]
+    """Beside actions, when it acts: recurrent states and extra columns."""
+    after: frozenset[str]
+    """All of a batch after its postprocessing."""
+
+
 def dummy_batch(policy: PlanPolicy, rows: int = 4) -> SampleBatch:
     """A trajectory of zeros, with the actions and extra columns that the policy gives for them."""
+    common, acted = _dummy_columns(policy, rows)
+    return SampleBatch(common | acted)
+
+
+def columns_of(policy: PlanPolicy, name: str) -> PolicyColumns:
+    """What it gives for a batch of zeros.
+
+    Raises:
+        UsageError: its postprocessing changes the number of rows.
+    """
+    common, acted = _dummy_columns(policy, 4)
+    batch = SampleBatch(common | acted)
+    after = policy.postprocess_trajectory(batch)
+    expect_rows(name, after, 4)
+    return PolicyColumns(frozenset(acted), frozenset(after))
+
+
+def expect_rows(policy: str, after: SampleBatch, rows: int) -> None:
+    """Refuses a postprocessing that has added or left out steps, because steps are counted by rows.
+
+    Raises:
+        UsageError: there are more or fewer.
+    """
+    if after.count != rows:
+        raise UsageError(f"Postprocessing of policy {policy!r} made {after.count} rows of {rows}. It must keep them.")
+
+
+def _dummy_columns(policy: PlanPolicy, rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Columns that all policies have, and those that this one gives when it acts."""
     space, first = policy.observation_space, getattr(policy.observation_space, "start", 0)
     obs = np.full((rows, *space.shape), first, space.dtype)
     actions = np.zeros((rows, *policy.action_space.shape), policy.action_space.dtype)
     states = [np.repeat(np.asarray(state)[None], rows, 0) for state in policy.get_initial_state()]
     rewards = np.zeros(rows, np.float32)
     _, after, extra = policy.compute_actions(obs, states, actions, rewards)
-    columns: dict[str, Any] = {
+    common: dict[str, Any] = {
         "obs": obs, "new_obs": obs.copy(), "actions": actions, "rewards": rewards, "dones": np.zeros(rows, bool),
         "terminateds": np.zeros(rows, bool), "truncateds": np.zeros(rows, bool),
         "infos": np.array([{} for _ in range(rows)]), "eps_id": np.zeros(rows, np.int64),
         "unroll_id": np.zeros(rows, np.int64),
         "agent_index": np.zeros(rows, np.int64), "t": np.arange(rows, dtype=np.int64),
+        "policy_version": np.zeros(rows, np.int64),
     }  # fmt: skip
-    columns |= {f"state_in_{i}": state for i, state in enumerate(states)}
-    columns |= {f"state_out_{i}": np.asarray(state) for i, state in enumerate(after)}
-    return SampleBatch(columns | extra)
+    acted: dict[str, Any] = {f"state_in_{i}": state for i, state in enumerate(states)}
+    acted |= {f"state_out_{i}": np.asarray(state) for i, state in enumerate(after)}
+    return common, acted | {name: np.asarray(values) for name, values in extra.items()}

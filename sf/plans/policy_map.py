@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,14 +10,10 @@ import numpy as np
 from sf.errors import UsageError
 from sf.monitor.lag_sight import LagCounted
 from sf.monitor.snapshot import NO_LAG, Lag
-from sf.plans.columns import POLICY, columns_for
 from sf.plans.policy import PlanPolicy
-from sf.plans.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch
-from sf.shared.arena import Array
+from sf.plans.sample_batch import DEFAULT_POLICY, Batch, MultiAgentBatch, SampleBatch
 
 T = TypeVar("T")
-Batch = SampleBatch | MultiAgentBatch
-NO_INFO: Mapping[str, Any] = MappingProxyType({})
 
 
 class PolicyMap:
@@ -116,25 +111,3 @@ class PolicyMap:
         self.global_vars = dict(global_vars)
         for policy in self.policy_map.values():
             policy.on_global_var_update(self.global_vars)
-
-
-def as_batch(columns: Mapping[str, Array], names: Sequence[str], agents_per_env: int) -> Batch:
-    """The columns of a fragment as a batch for each policy that acted, or a plain one of the default policy."""
-    numbers, batches = columns[POLICY], {}
-    for number, name in enumerate(names):
-        rows = np.flatnonzero(numbers == number)
-        own = {key: columns[field] for key, field in columns_for(number, columns).items()}
-        if len(rows) == len(numbers):
-            batches[name] = _with_infos(SampleBatch(own))
-        elif len(rows):
-            batches[name] = _with_infos(SampleBatch({key: column[rows] for key, column in own.items()}))
-    steps = len(numbers)
-    if agents_per_env > 1:
-        steps = len(np.unique(np.stack([columns["eps_id"], columns["t"]]), axis=1).T)
-    return MultiAgentBatch.wrap_as_needed(batches, steps, names)
-
-
-def _with_infos(batch: SampleBatch) -> SampleBatch:
-    """Workers do not keep what environments report beside the observation; each row has the same empty mapping."""
-    batch["infos"] = np.full(batch.count, NO_INFO, object)
-    return batch

@@ -8,11 +8,9 @@ from typing import Any
 
 import cloudpickle
 import gymnasium
-import numpy as np
 
 from sf.errors import UsageError
 from sf.plans.sample_batch import DEFAULT_POLICY
-from sf.shared.arena import Array
 
 
 def default_mapping(agent_id: int) -> str:
@@ -75,51 +73,3 @@ def unpacked(text: bytes) -> Program:
     for spec in map(cloudpickle.loads, program.registered):
         gymnasium.registry.setdefault(spec.id, spec)
     return program
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a batch: the type of a row."""
-
-    dtype: str
-    """As shared memory has it."""
-    shape: tuple[int, ...]
-    may_be_whole: bool = False
-    """Read as integers where all numbers of a fragment are whole: so a 1 may become 1.5 later, as in a list."""
-    by_postprocessing: bool = False
-    """Added after a policy has acted."""
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)}"
-
-    @classmethod
-    def of(cls, rows: Any) -> Column:
-        """The column of rows [n, ...]."""
-        array = np.asarray(rows)
-        return cls(array.dtype.name, array.shape[1:])
-
-    @classmethod
-    def added(cls, name: str, rows: Any) -> Column:
-        """Column of rows [n, ...] that a policy adds. Its integers of the default type are stored with 53 bits.
-
-        Raises:
-            UsageError: they are no numbers.
-        """
-        array = np.asarray(rows)
-        if array.dtype.kind not in "biuf":
-            kind = type(array.reshape(-1)[0]).__name__.rstrip("_")
-            raise UsageError(
-                f"The column {name!r} has a {kind} in each row. Recurrent states and extra columns are numbers or "
-                "truth values, or arrays of them: give texts a number each."
-            )
-        may_be_whole = array.dtype == np.int64
-        return cls("float64" if may_be_whole else array.dtype.name, array.shape[1:], may_be_whole)
-
-    def read(self, rows: Array) -> Array:
-        """Rows of shared memory as a policy gave them."""
-        if self.may_be_whole:
-            with np.errstate(invalid="ignore"):
-                whole = rows.astype(np.int64)
-            if (whole == rows).all():
-                return whole
-        return rows

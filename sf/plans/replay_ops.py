@@ -14,8 +14,7 @@ from sf.errors import UsageError
 from sf.plans.actors import Actor
 from sf.plans.local_iterator import NOT_READY, LocalIterator
 from sf.plans.metrics import SharedMetrics
-from sf.plans.policy_map import Batch
-from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
+from sf.plans.sample_batch import Batch, MultiAgentBatch, SampleBatch
 from sf.plans.shards import ParallelIteratorWorker, from_actors
 from sf.replay.proportional import ProportionalSampler
 from sf.shared.arena import Array

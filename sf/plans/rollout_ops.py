@@ -12,8 +12,7 @@ from sf.errors import UsageError
 from sf.plans.local_iterator import LocalIterator
 from sf.plans.metrics import SharedMetrics
 from sf.plans.parallel_iterator import ParallelIterator
-from sf.plans.policy_map import Batch
-from sf.plans.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch
+from sf.plans.sample_batch import DEFAULT_POLICY, Batch, MultiAgentBatch, SampleBatch
 from sf.plans.worker_set import WorkerSet, WorkerShards
 
 STEPS_SAMPLED, AGENT_STEPS_SAMPLED = "num_steps_sampled", "num_agent_steps_sampled"

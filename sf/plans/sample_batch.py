@@ -105,7 +105,9 @@ class SampleBatch(dict[str, Any]):
             raise UsageError(
                 f"Batches that are concatenated have the same columns, but {different[0]} are in some only."
             )
-        return SampleBatch({name: _concatenated([dict.get(batch, name) for batch in samples]) for name in samples[0]})
+        return SampleBatch(
+            {name: concatenated([dict.get(batch, name) for batch in samples], name) for name in samples[0]}
+        )
 
     def concat(self, other: SampleBatch) -> SampleBatch:
         """This batch and then another one."""
@@ -221,9 +223,19 @@ class MultiAgentBatch:
         return f"MultiAgentBatch({sizes}; {self.count} steps of environments)"
 
 
-def _concatenated(columns: Sequence[Any]) -> Any:
-    if isinstance(columns[0], np.ndarray):
-        return np.concatenate(columns)
-    import torch
+Batch = SampleBatch | MultiAgentBatch
 
-    return torch.cat(list(columns))
+
+def concatenated(columns: Sequence[Any], name: str) -> Any:
+    """Arrays or tensors one after the other, of the widest type.
+
+    Raises:
+        UsageError: numbers would become texts.
+    """
+    if not isinstance(columns[0], np.ndarray):
+        import torch
+
+        return torch.cat(list(columns))
+    if len({column.dtype.kind in "SU" for column in columns}) > 1:
+        raise UsageError(f"Column {name!r} has texts in some batches and numbers in others. Keep to one of them.")
+    return np.concatenate(columns)

@@ -8,8 +8,21 @@ import gymnasium as gym
 import numpy as np
 
 from sf.errors import UsageError
-from sf.plans.columns import observation_leaf
 from sf.spaces import EnvInfo
+
+
+def observation_leaf(info: EnvInfo) -> str:
+    """The name of the only observation.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if len(info.observations) != 1:
+        raise UsageError(
+            f"{info.env_id} observes {', '.join(info.observations)}. Plans take one array: wrap the environment in "
+            "gymnasium.wrappers.FlattenObservation."
+        )
+    return next(iter(info.observations))
 
 
 def observation_space(info: EnvInfo) -> gym.Space[Any]:

@@ -11,9 +11,9 @@ from sf.plans.local_iterator import LocalIterator, NotReady
 from sf.plans.metrics import MetricsContext, SharedMetrics
 from sf.plans.minibatches import minibatches
 from sf.plans.parallel_iterator import ParallelIterator
-from sf.plans.policy_map import Batch, PolicyMap
+from sf.plans.policy_map import PolicyMap
 from sf.plans.rollout_ops import AGENT_STEPS_SAMPLED, STEPS_SAMPLED, local_batches
-from sf.plans.sample_batch import DEFAULT_POLICY, SampleBatch
+from sf.plans.sample_batch import DEFAULT_POLICY, Batch, SampleBatch
 from sf.plans.worker import RemoteWorker
 from sf.plans.worker_set import WorkerSet, WorkerShards
 

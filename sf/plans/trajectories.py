@@ -1,30 +1,20 @@
-"""Postprocesses the trajectories of a fragment in the worker that has filled it."""
+"""The batch of a fragment: what its slot and its policies have, postprocessed where it was sampled."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sf.errors import UsageError
 from sf.plans.agents import GroupOfAgents
-from sf.plans.columns import (
-    NOT_SENT,
-    OF_THE_SLOT,
-    POLICY,
-    PREFIX,
-    acted_columns,
-    columns_for,
-    expect_columns,
-    own_name,
-    store,
-)  # fmt: skip
 from sf.plans.episode import PlanEpisode, postprocessed
-from sf.plans.policy import PlanPolicy
+from sf.plans.policy import PlanPolicy, PolicyColumns, expect_rows
 from sf.plans.postprocessing import Cuts
-from sf.plans.program import Column
-from sf.plans.sample_batch import SampleBatch
+from sf.plans.sample_batch import Batch, MultiAgentBatch, SampleBatch
 from sf.shared.arena import Array
 from sf.shared.slot_fields import NO_POLICY
 from sf.shared.slots import Slots
@@ -36,59 +26,112 @@ Compute = Callable[[int, Array, list[Array], Array, Array], tuple[Array, list[Ar
 Finals = tuple[Array, ...] | None
 """Steps that a time limit has ended: times, rows, and their last observations; None for none."""
 NO_CUTS = Cuts(np.zeros(0, np.int64), np.zeros(0, np.int64), {})
+NO_INFO: Mapping[str, Any] = MappingProxyType({})
+"""Workers do not keep what environments report beside the observation; each row has this mapping."""
 
 
 class Part(NamedTuple):
     """Steps of one agent in one episode."""
 
     policy: int
-    row: int
-    steps: Array
+    agent: int
     batch: SampleBatch
+
+
+class Steps(NamedTuple):
+    """All steps of a fragment."""
+
+    owners: Array
+    """[T, rows] number of the policy that acted, -1 where nothing counts."""
+    columns: list[dict[str, Array]]
+    """[T, rows, ...] of each policy; those that it gives itself hold anything in rows of others."""
 
 
 class Trajectories:
     """Constants of all fragments of a worker."""
 
-    def __init__(self, slots: Slots, leaf: str, columns: Mapping[str, Column], names: Sequence[str]) -> None:
+    def __init__(self, slots: Slots, leaf: str, columns: Mapping[str, PolicyColumns]) -> None:
         """Has seen no episode.
 
         Args:
             slots: where fragments lie.
             leaf: name of the observation.
-            columns: of fragments.
-            names: of the policies.
+            columns: that each policy has given for a batch of zeros.
         """
-        self._slots, self._leaf, self._columns, self._names = slots, leaf, columns, names
+        self._slots, self._leaf, self._columns, self._names = slots, leaf, columns, list(columns)
         self._topology = slots.topology
         self._episodes: dict[int, PlanEpisode] = {}
         """Those that may go on."""
 
-    def postprocess(
-        self, slot: int, policies: Sequence[PlanPolicy], agents: GroupOfAgents, finals: Finals, compute: Compute
-    ) -> None:
-        """All trajectories of a fragment: at once, or one episode of one agent after the other.
+    def batch(
+        self, slot: int, policies: Sequence[PlanPolicy] | None, agents: GroupOfAgents, finals: Finals, compute: Compute
+    ) -> Batch:
+        """All steps of a fragment; copies.
 
         Args:
             slot: of the fragment.
-            policies: that have acted.
+            policies: that have acted, and postprocess their trajectories; None for nothing that postprocesses.
             agents: of its group, as they are after it.
             finals: see there.
             compute: what a policy says of some rows.
-        """
-        followed: dict[int, Followed] = {}
-        for number, policy in enumerate(policies):
-            if policy.postprocesses and len(rows := self._rows_of(number, slot)):
-                after = self._after(slot, number, rows, agents, compute)
-                cuts = self._cuts(slot, number, policy, finals, compute)
-                if not self._at_once(slot, number, policy, after, cuts):
-                    followed[number] = self._followed(rows, after, cuts)
-        if followed:
-            self._one_by_one(slot, policies, followed)
 
-    def _rows_of(self, policy: int, slot: int) -> Array:
-        """[n] the rows in which a policy has acted in a fragment."""
-        return np.flatnonzero((self._slots[PREFIX + POLICY][slot] == policy).any(0))
+        Raises:
+            UsageError: postprocessing does what it must not.
+        """
+        is_there = self._slots.policy_id[slot] != NO_POLICY
+        common = self._common(slot, agents, finals)
+        own = [agents.said_by(number, name) for number, name in enumerate(self._names)]
+        steps = Steps(np.where(is_there, agents.owners, -1), [common | each for each in own])
+        after = {} if policies is None else self._postprocessed(slot, policies, agents, finals, compute, steps)
+        batches = {
+            name: after[number] if number in after else _in_order(steps.columns[number], own_steps)
+            for number, name in enumerate(self._names)
+            if (own_steps := steps.owners == number).any()
+        }
+        count = int(is_there.sum())
+        if self._topology.agents_per_env > 1:
+            count = len(np.unique(np.stack([common["eps_id"][is_there], common["t"][is_there]]), axis=1).T)
+        return MultiAgentBatch.wrap_as_needed(batches, count, self._names)
+
+    def _common(self, slot: int, agents: GroupOfAgents, finals: Finals) -> dict[str, Array]:
+        """Columns that all policies have, [T, rows, ...] each."""
+        slots = self._slots
+        observations = slots.observations[self._leaf][slot]
+        following = observations[1:]
+        if finals is not None:
+            following = following.copy()
+            following[finals[:2]] = finals[2]
+        terminated, truncated = slots.terminated[slot], slots.truncated[slot]
+        return {
+            "obs": observations[:-1], "new_obs": following, "actions": slots.actions[slot],
+            "rewards": slots.rewards[slot], "dones": terminated | truncated, "terminateds": terminated,
+            "truncateds": truncated, "policy_version": slots.policy_version[slot], **agents.history,
+        }  # fmt: skip
+
+    def _postprocessed(
+        self,
+        slot: int,
+        policies: Sequence[PlanPolicy],
+        agents: GroupOfAgents,
+        finals: Finals,
+        compute: Compute,
+        steps: Steps,
+    ) -> dict[int, SampleBatch]:
+        """Batches of the policies that postprocess: at once, or one episode of one agent after the other."""
+        found, followed = {}, {}
+        for number, policy in enumerate(policies):
+            own = steps.owners == number
+            if not policy.postprocesses or not own.any():
+                continue
+            rows = np.flatnonzero(own.any(0))
+            after = self._after(slot, number, rows, agents, compute)
+            cuts = self._cuts(number, policy, finals, compute, steps)
+            added = self._at_once(number, policy, after, cuts, steps)
+            if added is None:
+                followed[number] = self._followed(rows, after, cuts)
+            else:
+                found[number] = _in_order(steps.columns[number] | added, own)
+        return found | (self._one_by_one(policies, followed, steps) if followed else {})
 
     def _after(self, slot: int, policy: int, rows: Array, agents: GroupOfAgents, compute: Compute) -> dict[str, Array]:
         """Extra columns for the observations after the last step."""
@@ -96,19 +139,17 @@ class Trajectories:
         states = [state[rows] for state in agents.states[policy]]
         return compute(policy, last, states, agents.last_actions[rows], agents.last_rewards[rows])[2]
 
-    def _cuts(self, slot: int, number: int, policy: PlanPolicy, finals: Finals, compute: Compute) -> Cuts:
+    def _cuts(self, number: int, policy: PlanPolicy, finals: Finals, compute: Compute, steps: Steps) -> Cuts:
         """Steps that a time limit has ended while this policy acted."""
-        slots = self._slots
         if finals is None:
             return NO_CUTS
-        is_own = slots[PREFIX + POLICY][slot, finals[0], finals[1]] == number
+        is_own = steps.owners[finals[0], finals[1]] == number
         times, rows, final = (each[is_own] for each in finals)
         if not len(times):
             return NO_CUTS
-        places = slot, times, rows
-        names = [own_name(number, f"state_out_{i}") for i in range(len(policy.get_initial_state()))]
-        states = [slots[PREFIX + name][places] for name in names]
-        return Cuts(times, rows, compute(number, final, states, slots.actions[places], slots.rewards[places])[2])
+        columns = {name: column[times, rows] for name, column in steps.columns[number].items()}
+        states = [columns[f"state_out_{i}"] for i in range(len(policy.get_initial_state()))]
+        return Cuts(times, rows, compute(number, final, states, columns["actions"], columns["rewards"])[2])
 
     def _followed(self, rows: Array, after: Mapping[str, Array], cuts: Cuts) -> Followed:
         found, last = {}, np.full(len(rows), self._topology.rollout - 1)
@@ -117,71 +158,92 @@ class Trajectories:
                 found[place] = {name: column[index] for name, column in columns.items()}
         return found
 
-    def _at_once(self, slot: int, number: int, policy: PlanPolicy, after: Mapping[str, Array], cuts: Cuts) -> bool:
-        """All trajectories of a fragment together, if the policy can do that and no other one has acted."""
+    def _at_once(
+        self, number: int, policy: PlanPolicy, after: Mapping[str, Array], cuts: Cuts, steps: Steps
+    ) -> dict[str, Array] | None:
+        """What all trajectories get together, if the policy can do that and no other one has acted."""
         at_once = getattr(policy, "postprocess_fragment", None)
         if at_once is None or len(self._names) > 1:
-            return False
-        columns = columns_for(number, acted_columns(self._columns))
-        before = {name: self._slots[PREFIX + field][slot] for name, field in columns.items()}
-        before |= {"terminateds": self._slots.terminated[slot], "truncateds": self._slots.truncated[slot]}
-        added = at_once(before, after, cuts)
-        if added is None:
-            return False
-        given = columns_for(number, self._columns)
-        expect_columns(self._names[number], columns.keys() | added.keys(), given.keys(), "Postprocessing")
-        for name, values in added.items():
-            self._store(number, name, given[name], values, slot)
-        return True
+            return None
+        added: dict[str, Array] | None = at_once(steps.columns[number], after, cuts)
+        if added is not None:
+            self._expect_columns(number, steps.columns[number].keys() | added.keys() | {"infos"})
+        return added
 
-    def _one_by_one(self, slot: int, policies: Sequence[PlanPolicy], followed: Mapping[int, Followed]) -> None:
+    def _one_by_one(
+        self, policies: Sequence[PlanPolicy], followed: Mapping[int, Followed], steps: Steps
+    ) -> dict[int, SampleBatch]:
         """The agents of an episode see the steps of each other, before they were postprocessed."""
         has_others = self._topology.agents_per_env > 1
+        found: dict[int, list[SampleBatch]] = {number: [] for number in followed}
         episodes: dict[int, list[Part]] = {}
         for number in range(len(policies)) if has_others else followed:
-            for part in self._parts(slot, number, followed.get(number, {})):
+            for part in self._parts(number, followed.get(number, {}), steps):
                 episodes.setdefault(int(dict.__getitem__(part.batch, "eps_id")[0]), []).append(part)
         before, self._episodes = self._episodes, {}
         for episode_id, parts in episodes.items():
             episode = self._episodes[episode_id] = before.get(episode_id) or PlanEpisode(episode_id)
             for part in parts:
-                episode.add(self._agent_of(part), self._names[part.policy], part.batch)
-            agents = {self._agent_of(part): (policies[part.policy], part.batch) for part in parts}
+                episode.add(part.agent, self._names[part.policy], part.batch)
+            agents = {part.agent: (policies[part.policy], part.batch) for part in parts}
             for part in parts:
                 if part.policy in followed:
-                    self._write(slot, part, postprocessed(agents, self._agent_of(part), episode))
+                    found[part.policy].append(self._checked(part, postprocessed(agents, part.agent, episode)))
+        return {number: SampleBatch.concat_samples(parts) for number, parts in found.items()}
 
-    def _agent_of(self, part: Part) -> int:
-        return part.row % self._topology.agents_per_env
-
-    def _parts(self, slot: int, policy: int, followed: Followed) -> list[Part]:
-        parts, length = [], self._topology.rollout
-        is_own = self._slots[PREFIX + POLICY][slot] == policy
-        is_own &= self._slots.policy_id[slot] != NO_POLICY
+    def _parts(self, number: int, followed: Followed, steps: Steps) -> list[Part]:
+        parts, columns, is_own = [], steps.columns[number], steps.owners == number
         for row in np.flatnonzero(is_own.any(0)).tolist():
-            ends = np.flatnonzero(self._slots[PREFIX + "dones"][slot, :, row]) + 1
-            for start, stop in itertools.pairwise([0, *ends.tolist(), length]):
-                steps = start + np.flatnonzero(is_own[start:stop, row])
-                if len(steps):
-                    batch = self._read(slot, policy, row, steps)
+            ends = np.flatnonzero(columns["dones"][:, row]) + 1
+            for start, stop in itertools.pairwise([0, *ends.tolist(), len(is_own)]):
+                own = start + np.flatnonzero(is_own[start:stop, row])
+                if len(own):
+                    batch = _batch({name: column[own, row] for name, column in columns.items()})
                     batch.after = followed.get((stop - 1, row), {})
-                    parts.append(Part(policy, row, steps, batch))
+                    parts.append(Part(number, row % self._topology.agents_per_env, batch))
         return parts
 
-    def _read(self, slot: int, policy: int, row: int, steps: Array) -> SampleBatch:
-        slots, places = self._slots, (slot, steps, row)
-        found = {"obs": slots.observations[self._leaf][places], "actions": slots.actions[places]}
-        found |= {"terminateds": slots.terminated[places], "truncateds": slots.truncated[places]}
-        for name, field in columns_for(policy, acted_columns(self._columns)).items():
-            found[name] = self._columns[field].read(slots[PREFIX + field][places])
-        found["infos"] = np.array([{} for _ in steps])
-        return SampleBatch(found)
+    def _checked(self, part: Part, after: SampleBatch) -> SampleBatch:
+        self._expect_columns(part.policy, after.keys())
+        expect_rows(self._names[part.policy], after, part.batch.count)
+        return after
 
-    def _write(self, slot: int, part: Part, after: SampleBatch) -> None:
-        columns, name = columns_for(part.policy, self._columns), self._names[part.policy]
-        expect_columns(name, after.keys() - OF_THE_SLOT - NOT_SENT, columns.keys(), "Postprocessing")
-        for column, field in columns.items():  # also what was changed in place
-            self._store(part.policy, column, field, dict.__getitem__(after, column), (slot, part.steps, part.row))
+    def _expect_columns(self, policy: int, gave: Collection[str]) -> None:
+        name = self._names[policy]
+        expect_columns(name, gave, self._columns[name].after, "Postprocessing")
 
-    def _store(self, policy: int, column: str, field: str, values: Any, places: Any) -> None:
-        store(values, self._slots[PREFIX + field], places, self._names[policy], column, self._columns[field])
+
+def expect_columns(policy: str, gave: Collection[str], expected: Collection[str], did: str) -> None:
+    """Refuses columns that are missing or new.
+
+    Args:
+        policy: its name.
+        gave: names that it gave now.
+        expected: names that it gave for a batch of zeros.
+        did: what it did, for the message.
+
+    Raises:
+        UsageError: they are not the same.
+    """
+    for count, names in (("no", set(expected) - set(gave)), ("a new", set(gave) - set(expected))):
+        if names:
+            raise UsageError(
+                f"{did} of policy {policy!r} gave {count} column {', '.join(map(repr, sorted(names)))}, unlike for a "
+                "batch of zeros. Give the same columns in every call."
+            )
+
+
+def _in_order(columns: Mapping[str, Array], is_own: Array) -> SampleBatch:
+    """The steps of a policy, one row of environments after the other, each in the order of time; copies."""
+    if is_own.all():
+        flat = {name: np.swapaxes(each, 0, 1).copy().reshape(-1, *each.shape[2:]) for name, each in columns.items()}
+    else:
+        rows, times = is_own.T.nonzero()
+        flat = {name: each[times, rows] for name, each in columns.items()}
+    return _batch(flat)
+
+
+def _batch(columns: Mapping[str, Array]) -> SampleBatch:
+    batch = SampleBatch(columns)
+    batch["infos"] = np.full(batch.count, NO_INFO, object)
+    return batch

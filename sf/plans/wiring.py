@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, check
 from sf.machine.cores import usable_cores
-from sf.plans.columns import acted_columns, columns_of, observation_leaf, stored_fields
 from sf.plans.environments import env_name, registrations
-from sf.plans.mailbox import Mailbox
-from sf.plans.program import Column, packed
+from sf.plans.mailbox import ORDERS, Mailbox, Parcels
+from sf.plans.policy import columns_of
+from sf.plans.program import packed
+from sf.plans.spaces import observation_leaf
 from sf.rollout.bells import RolloutBells
 from sf.run.preparation import vectorized
 from sf.run.sizes import resolve
 from sf.run.wiring import Shared, wire
 from sf.shared.doorbell import Doorbell
+from sf.shared.fields import Axes, StoredField, TrainingUse, Writer
 from sf.shared.role import RoleSpec
 from sf.spaces import EnvInfo
 from sf.storage.experiment import Experiment
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from sf.plans.worker import PlanWorker
 
 ACTOR = {"sf.inference.small_worker:SmallInference": "sf.plans.acting:PlanActor"}
+ORDERS_FIELD = StoredField(Axes.TRAJECTORY, "int64", Writer.INFERENCE, TrainingUse.UNUSED)
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,10 @@ class Wired:
     orders: list[Mailbox]
     calls: list[Mailbox]
     """To each worker: what to do with each fragment, and what to do once."""
+    parcels: list[Parcels]
+    """From each worker: what it has made of a fragment."""
     weights: Mailbox
     """Those of all policies, for the driver to publish."""
-    columns: Mapping[str, Column]
-    leaf: str
-    """Name of the observation."""
 
 
 def wire_workers(
@@ -68,32 +70,28 @@ def wire_workers(
     """
     program = local.program
     source, info = program.look
-    columns = columns_of(local.policy_map)
-    if not program.postprocesses:
-        columns = acted_columns(columns)
+    columns = {name: columns_of(policy, name) for name, policy in local.policy_map.items()}
+    observation_leaf(info)
     config = _config(program.settings, num_workers, in_process, info.num_agents)
     config = resolve(config, info, cores=usable_cores())
     config, source = vectorized(config, source, info)
     check(replace(config, inference=InferenceConfig(policy_workers_per_policy=1)), info)  # any policy acts for itself
     with nullcontext(experiment) if experiment is not None else temporary_experiment() as directory:
-        shared, specs = wire(config, info, source, directory, stored_fields(columns))
+        shared, specs = wire(config, info, source, directory, {ORDERS: ORDERS_FIELD})
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
-    weights = Mailbox()
+    topology, weights = shared.topology, Mailbox()
+    parcels = [Parcels(topology.slots_of_group(worker)) for worker in range(num_workers)]
     worker = local if in_process else packed("A plan", replace(program, registered=registrations(source)))
     further: dict[str, Any] = {"columns": columns, "weights": weights, "worker": worker}
-    workers = [
-        spec.with_factories(ACTOR, **further, orders=orders[spec.index], calls=calls[spec.index])
-        for spec in specs
-        if spec.kind == "rollout"
-    ]
+    own = [{"orders": orders[i], "calls": calls[i], "parcels": parcels[i]} for i in range(num_workers)]
+    workers = [spec.with_factories(ACTOR, **further, **own[spec.index]) for spec in specs if spec.kind == "rollout"]
     bells = [spec.arguments["bells"].own for spec in workers]
     workers = [
         replace(spec, arguments=spec.arguments | {"bells": RolloutBells(bell, [], [shared.supervisor_bell])})
         for spec, bell in zip(workers, bells, strict=True)
     ]
     shared = replace(shared, least_rollout_workers=num_workers)  # a driver may wait for each of them
-    leaf = observation_leaf(info)
-    return Wired(config, info, shared, workers, bells, orders, calls, weights, columns, leaf)
+    return Wired(config, info, shared, workers, bells, orders, calls, parcels, weights)
 
 
 def _config(settings: Mapping[str, Any], num_workers: int, in_process: bool, num_agents: int) -> Config:

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sf.envs.generators import GlobalGenerators
+from sf.errors import UsageError
 from sf.nets.threads import one_thread
-from sf.plans.agents import environment_of
 from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.fragments import Fragments, LocalFragments
 from sf.plans.minibatches import sequence_starts
-from sf.plans.policy_map import Batch, PolicyMap, as_batch
+from sf.plans.policy_map import PolicyMap
 from sf.plans.program import Program, unpacked
-from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
+from sf.plans.sample_batch import Batch, MultiAgentBatch, SampleBatch
 from sf.plans.wiring import wire_workers
 from sf.shared.episodes import Episode
 
@@ -114,10 +114,10 @@ class FragmentSampler:
             settings: ``batch_mode``, ``rollout_fragment_length`` and ``num_envs_per_worker``.
         """
         self.fragments, self.worker, self._policies = fragments, worker, policies
-        self._num_agents, self._num_envs = fragments.wired.info.num_agents, settings["num_envs_per_worker"]
-        self._rows = settings["rollout_fragment_length"] * self._num_envs
-        self._is_whole, self.is_team = settings["batch_mode"] == WHOLE, self._num_agents > 1
-        self.episodes = OpenEpisodes(self._num_agents, None if self._is_whole else ["rewards"])
+        self._rows = settings["rollout_fragment_length"] * settings["num_envs_per_worker"]
+        num_agents = fragments.wired.info.num_agents
+        self._is_whole, self.is_team = settings["batch_mode"] == WHOLE, num_agents > 1
+        self.episodes = OpenEpisodes(num_agents)
         self._whole: list[list[AgentEpisode]] = []
         """Those that are not in a batch yet, after postprocessing."""
         self._team: list[TeamEpisode] = []
@@ -126,20 +126,17 @@ class FragmentSampler:
         """For a batch more."""
         self.fragments.ask(self.worker)
 
-    def take(self) -> Batch | None:
-        """The next batch, of which a fragment is full; None, and asks for another one, where that is not enough."""
-        columns = self.fragments.take(self.worker)
-        batch: Batch | None = as_batch(columns, list(self._policies.policy_map), self._num_agents)
-        assert batch is not None
-        for number, agents in self.episodes.add(batch) if self._is_whole or self.is_team else ():
-            if self.is_team:
-                row = self.worker * self._num_envs + environment_of(number, self._num_envs)
-                self._team.append(TeamEpisode.of(agents, row))
-            if self._is_whole:
+    def take(self) -> list[Any]:
+        """The next batch, or what orders have made of it, where a fragment is full; asks for another one if nothing."""
+        teams, items = self.fragments.take(self.worker)
+        self._team += teams
+        if self._is_whole:
+            for number, agents in itertools.chain.from_iterable(map(self.episodes.add, items)):
                 self._whole.append(self._postprocessed(number, agents))
-        if self._is_whole and (batch := self._whole_episodes()) is None:
+            items = self._whole_episodes()
+        if not items:
             self.ask()
-        return batch
+        return items
 
     def take_team(self) -> list[TeamEpisode]:
         """Episodes of several agents that have ended since the last call."""
@@ -154,25 +151,33 @@ class FragmentSampler:
             told.add(agent, name, steps)
         return [each._replace(steps=postprocessed(by_agent, each.agent, told)) for each in agents]
 
-    def _whole_episodes(self) -> Batch | None:
-        """The oldest ones, as many as have enough steps together; None where there are fewer."""
+    def _whole_episodes(self) -> list[Batch]:
+        """A batch of the oldest ones, as many as have enough steps together; none where there are fewer."""
         lengths = [max(each.steps.count for each in agents) for agents in self._whole]
         enough = np.flatnonzero(np.cumsum(lengths) >= self._rows)
         if not len(enough):
-            return None
+            return []
         taken, self._whole = self._whole[: enough[0] + 1], self._whole[enough[0] + 1 :]
         batches: dict[str, list[SampleBatch]] = {}
         for each in itertools.chain(*taken):
             batches.setdefault(each.policy, []).append(each.steps)
         together = {name: SampleBatch.concat_samples(own) for name, own in batches.items()}
-        return MultiAgentBatch.wrap_as_needed(together, sum(lengths[: enough[0] + 1]), self._policies.policy_map)
+        return [MultiAgentBatch.wrap_as_needed(together, sum(lengths[: enough[0] + 1]), self._policies.policy_map)]
 
     def wait(self) -> Batch:
-        """The next batch, that was asked for."""
+        """The next batch, that was asked for.
+
+        Raises:
+            UsageError: functions of an iterator make something else of it.
+        """
         while True:
             self.fragments.wait({self.worker})
-            if (batch := self.take()) is not None:
-                return batch
+            if items := self.take():
+                break
+        (batch,) = items if len(items) == 1 else (None,)
+        if not isinstance(batch, Batch):
+            raise UsageError("An iterator with functions reads these remote workers. Close it before you sample.")
+        return batch
 
 
 class PlanWorker(PolicyMap):

@@ -199,8 +199,6 @@ class WorkerShards:
         """
         self._workers, self._make = workers, make
         self._items: list[list[Any]] = []
-        self._transforms = False
-        """Whether workers make other items of their batches."""
 
     @property
     def actors(self) -> Sequence[Any]:
@@ -213,13 +211,13 @@ class WorkerShards:
         Raises:
             UsageError: another iterator reads these workers, or transforms would see parts of whole episodes.
         """
-        workers, self._transforms = self._workers, bool(transforms) or self._make is not None
+        workers, makes_items = self._workers, bool(transforms) or self._make is not None
         if workers.reader not in (None, self):
             raise UsageError(
                 "Another iterator reads these remote workers. Close it first, or read one iterator twice with "
                 "duplicate(2)."
             )
-        if self._transforms and workers.config["batch_mode"] == WHOLE:
+        if makes_items and workers.config["batch_mode"] == WHOLE:
             raise UsageError(
                 f"Functions in remote workers see fragments, but batch_mode={WHOLE!r} puts them together elsewhere. "
                 f"Use batch_mode={PARTS!r}."
@@ -227,7 +225,7 @@ class WorkerShards:
         workers.reader, fragments = self, workers.fragments
         self._items = [[] for _ in range(workers.num_workers)]
         workers.sync_weights()
-        if self._transforms:
+        if makes_items:
             make = self._make
             fragments.order(lambda worker: [*(make(worker) if make else ()), *transforms])
 
@@ -243,7 +241,7 @@ class WorkerShards:
                 return there
             ready = fragments.wait(shards, timeout_s)
             for shard in ready:
-                self._look(shard)
+                self._items[shard] += self._workers.remote_workers()[shard].sampler.take()
             if not ready:
                 return []
 
@@ -261,17 +259,6 @@ class WorkerShards:
         fragments = self._workers.fragments
         for shard in range(self._workers.num_workers):
             fragments.cancel(shard)
-
-    def _look(self, shard: int) -> None:
-        """At a fragment that is full."""
-        sampler = self._workers.remote_workers()[shard].sampler
-        batch = sampler.take()
-        if not self._transforms:
-            self._items[shard] += [] if batch is None else [batch]
-        elif made := self._workers.fragments.take_items(shard):
-            self._items[shard] += made
-        else:
-            sampler.ask()
 
 
 def _named(policies: Policies) -> dict[str, PolicySpec]:

@@ -183,7 +183,13 @@ def test_d27_gradients_are_applied_and_only_their_worker_is_updated(together: Wo
     for worker in together.remote_workers():
         worker.sample()  # else one that has not begun a fragment since takes the newest weights
     before = together.local_worker().get_weights()["default_policy"]["w"]
-    apply = AsyncGradients(together).for_each(ApplyGradients(together, update_all=False))
+
+    def when_both_are_full(item: Any) -> Any:
+        """The other worker has begun its fragment, so that it has taken its weights before."""
+        together.fragments.wait({0, 1} - {LocalIterator.get_metrics().current_actor.index})
+        return item
+
+    apply = AsyncGradients(together).for_each(when_both_are_full).for_each(ApplyGradients(together, update_all=False))
     next(apply)
     (actor,) = [apply.shared_metrics.get().current_actor]
     apply.close()

@@ -22,7 +22,6 @@ from sf.plans import (
     build_trainer,
     compute_advantages,
 )
-from sf.plans.columns import fitting
 from sf.plans.models import LSTMModel
 from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull, pull
 
@@ -211,29 +210,6 @@ def test_d7_with_updates_leaves_the_original() -> None:
         TorchPull,
         1,
     )
-
-
-@pytest.mark.parametrize(
-    ("values", "stored", "expected"),
-    [
-        (np.array([3], np.int8), np.int64, [3]),
-        (np.array([7], np.int64), np.int8, [7]),
-        (np.array([128], np.int64), np.int8, TypeError),
-        (np.array([-1], np.int64), np.uint8, TypeError),
-        (np.array([0.5], np.float64), np.float32, [0.5]),
-        (np.array([1e39], np.float64), np.float32, FloatingPointError),
-        (np.array([0.5], np.float32), np.int64, TypeError),
-        (np.array([[3]], np.int64), np.int64, ValueError),
-    ],
-)
-def test_a_column_never_becomes_other_numbers(values: Any, stored: type, expected: Any) -> None:
-    target: Any = np.zeros(1, stored)
-    if isinstance(expected, list):
-        target[:] = fitting(values, target)
-        assert target.tolist() == expected
-    else:
-        with pytest.raises(expected):
-            fitting(values, target)
 
 
 def test_d8_dummy_batch_finds_the_columns_that_are_read() -> None:
