@@ -50,8 +50,9 @@ def plan(workers: WorkerSet, config: Any) -> LocalIterator:
             workers.local_worker().get_policy(name).update_kl(statistics["kl"])
 
     mode = "async" if config["sample_async"] else "bulk_sync"
-    rollouts = ParallelRollouts(workers, mode=mode).for_each(SelectExperiences(workers.trainable_policies()))
-    batches = rollouts.combine(ConcatBatches(config["train_batch_size"])).for_each(StandardizeFields(["advantages"]))
+    rollouts = ParallelRollouts(workers, mode=mode, num_async=2)
+    own = rollouts.for_each(SelectExperiences(workers.trainable_policies()))
+    batches = own.combine(ConcatBatches(config["train_batch_size"])).for_each(StandardizeFields(["advantages"]))
     train = TrainOneStep(workers, None, config["num_sgd_iter"], config["sgd_minibatch_size"])
     return StandardMetricsReporting(batches.for_each(train).for_each(update_kl), workers, config)
 

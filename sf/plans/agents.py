@@ -14,6 +14,8 @@ from sf.shared.topology import Topology
 
 EPISODES_OF_A_GROUP = 1 << 36
 """The numbers of the episodes of a group begin at a multiple of it."""
+Said = tuple[int, Any, Mapping[str, Array]]
+"""Step, rows, and what a policy gave for them beside actions."""
 
 
 class GroupOfAgents:
@@ -34,8 +36,8 @@ class GroupOfAgents:
         self.history["agent_index"][:] = np.arange(rows) % self._agents_per_env
         self.owners = np.zeros(shape, np.int64)
         """[T, rows] number of the policy that acted."""
-        self._said: list[list[tuple[int, Any, Mapping[str, Array]]]] = []
-        """By policy: step, rows, and what it gave beside actions."""
+        self._said: list[list[Said]] = []
+        """Of each policy."""
         self.last_actions, self.last_rewards = np.zeros_like(actions), np.zeros(rows, np.float32)
         self.states: list[list[Array]] = []
         """[rows, ...] recurrent states of each policy."""
@@ -105,25 +107,27 @@ class GroupOfAgents:
         Raises:
             UsageError: a column has several shapes, or not one value for each row.
         """
-        found, said = {}, self._said[policy]
+        said = self._said[policy]
+        return {
+            column: self._placed([columns[column] for *_, columns in said], said, f"Policy {name!r}", column)
+            for column in (said[0][2] if said else ())
+        }
+
+    def _placed(self, values: list[Array], said: list[Said], who: str, column: str) -> Array:
         shape = self.owners.shape
-        places = [np.ravel_multi_index((t, np.arange(shape[1])[rows]), shape) for t, rows, _ in said]
-        for column in said[0][2] if said else ():
-            values = [columns[column] for *_, columns in said]
-            shapes = {each.shape[1:] for each in values}
-            lengths = [len(each) if each.ndim else 0 for each in values]
-            if len(shapes) > 1 or lengths != [len(each) for each in places]:
-                different = ", ".join(sorted({str(list(each.shape)) for each in values}))
-                raise UsageError(
-                    f"Policy {name!r} gave the column {column!r} in the shapes {different}, for {len(places[0])} rows. "
-                    "A column has a value of one shape for each row, the same in every call."
-                )
-            all_steps = together = concatenated(values, column)
-            if len(together) < shape[0] * shape[1]:
-                all_steps = np.zeros((shape[0] * shape[1], *together.shape[1:]), together.dtype)
-                all_steps[np.concatenate(places)] = together
-            found[column] = all_steps.reshape(*shape, *together.shape[1:])
-        return found
+        try:
+            everything: Array = concatenated(values, column)
+            if len(everything) != shape[0] * shape[1]:
+                rows, own = np.arange(shape[1]), everything
+                everything = np.zeros((shape[0] * shape[1], *own.shape[1:]), own.dtype)
+                everything[np.concatenate([t * shape[1] + rows[some] for t, some, _ in said])] = own
+            return everything.reshape(*shape, *everything.shape[1:])
+        except ValueError as error:
+            shapes = ", ".join(sorted({str(list(each.shape)) for each in values}))
+            raise UsageError(
+                f"{who} gave the column {column!r} in the shapes {shapes}. A column has a value of one shape for each "
+                "row that the policy acts for, the same shape in every call."
+            ) from error
 
     def note_step(self, rewards: Array, ended: Array) -> None:
         """After a step of all agents."""
@@ -139,18 +143,21 @@ class GroupOfAgents:
 
     def _begin_episodes(self) -> None:
         """In environments of which every agent has ended."""
-        over = self._is_over.reshape(-1, self._agents_per_env).all(1)
-        for env in np.flatnonzero(over):
-            rows = np.arange(env * self._agents_per_env, (env + 1) * self._agents_per_env)
-            self._episodes[rows] = self._next_episodes[env]
-            self._next_episodes[env] += len(self._next_episodes)
-            self._steps[rows] = self.last_rewards[rows] = self.last_actions[rows] = 0
-            self._policies[rows] = [self._policy_of(agent) for agent in range(self._agents_per_env)]
-            self._is_over[rows] = False
-            self._begin_parts(rows)
-            for states, initial in zip(self.states, self._initial, strict=True):
-                for state, first in zip(states, initial, strict=True):
-                    state[rows] = first
+        if not self._is_over.any():
+            return
+        agents = range(self._agents_per_env)
+        envs = rows = np.flatnonzero(self._is_over.reshape(-1, len(agents)).all(1))
+        if len(agents) > 1:
+            rows = (envs[:, None] * len(agents) + agents).ravel()
+        self._episodes[rows] = self._next_episodes[rows // len(agents)]
+        self._next_episodes[envs] += len(self._next_episodes)
+        self._steps[rows] = self.last_rewards[rows] = self.last_actions[rows] = 0
+        self._policies[rows] = [self._policy_of(agent) for _ in envs for agent in agents]
+        self._is_over[rows] = False
+        self._begin_parts(rows)
+        for states, initial in zip(self.states, self._initial, strict=True):
+            for state, first in zip(states, initial, strict=True):
+                state[rows] = first
 
 
 def environment_of(episode: int, num_envs: int) -> int:

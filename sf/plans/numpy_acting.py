@@ -5,6 +5,7 @@ The formulas are those with which rollout workers of `sf-train` act, see `sf.net
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from sf.config.written_out import is_written_out
+from sf.machine.compiled import NoCompilerError
 from sf.nets.actor_critic import ActorCritic
+from sf.nets.fast.native_acting import NativeChoice, has_native_acting
 from sf.nets.fast.numpy_network import SmallNetwork, noise_source
 from sf.plans.actor_critic import predicted_values
 from sf.plans.distributions import TorchCategorical, TorchDiagGaussian
@@ -20,12 +23,11 @@ from sf.plans.models import TorchModel
 from sf.plans.q_learning import QModel, mostly_best
 from sf.plans.torch_policy import TorchPolicy
 from sf.shared.arena import Array
-from sf.spaces import EnvInfo
 from sf.spaces.from_gymnasium import action_spec
 
 
 def network_in_numpy(policy: Any) -> ActorCritic | None:
-    """The network of a policy, where NumPy acts as the policy does; None where it acts in another way."""
+    """The network of a policy, where NumPy can act as the policy does; None where it acts in another way."""
     if not (isinstance(policy, TorchPolicy) and type(policy).compute_actions is TorchPolicy.compute_actions):
         return None
     if "compute_actions" in vars(policy) or not policy.config.get("explore", True):
@@ -38,12 +40,7 @@ def network_in_numpy(policy: Any) -> ActorCritic | None:
     if hooks.extra_action_out_fn not in (None, predicted_values):
         return None
     network: ActorCritic = model.network
-    return network if is_written_out(_info(policy, network), network.config) else None
-
-
-def _info(policy: TorchPolicy, network: ActorCritic) -> EnvInfo:
-    """With the actions of the policy, of which the network only knows how many numbers they need."""
-    return replace(network.info, action=action_spec(policy.action_space))
+    return network
 
 
 def act_in_numpy(policy: Any, random: np.random.Generator) -> Callable[[Array], tuple[Array, dict[str, Array]]] | None:
@@ -57,14 +54,20 @@ def act_in_numpy(policy: Any, random: np.random.Generator) -> Callable[[Array], 
     """
     if (own := network_in_numpy(policy)) is None:
         return None
+    info = replace(own.info, action=action_spec(policy.action_space))  # the network knows how many numbers they need
+    if not is_written_out(info, own.config):
+        return None
     is_q, with_values = isinstance(policy.model, QModel), policy.hooks.extra_action_out_fn is predicted_values
     variables = {
         name: variable.numpy()
         for name, variable in own.variables().items()
         if with_values or not name.startswith("value_encoder.")  # the head alone costs next to nothing
     }
-    info = _info(policy, own)
-    network, noise = SmallNetwork(info, own.config, variables), noise_source(info, random)
+    network: SmallNetwork | NativeChoice = SmallNetwork(info, own.config, variables)
+    if has_native_acting(info, own.config):
+        with contextlib.suppress(NoCompilerError):
+            network = NativeChoice(info, own.config, own.flat.detach().numpy())
+    noise = noise_source(info, random)
 
     def act(observations: Array) -> tuple[Array, dict[str, Array]]:
         actions, log_probs, values, params = network(noise(len(observations)), observations)

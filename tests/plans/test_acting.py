@@ -97,7 +97,7 @@ class Speaking(Policy):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"before": {"x": 1.0}, "later": {"x": [1.0, 2.0]}}, r"column 'x' in the shapes \[1, 2\], \[1\], for 1 rows"),
+        ({"before": {"x": 1.0}, "later": {"x": [1.0, 2.0]}}, r"column 'x' in the shapes \[1, 2\], \[1\]"),
         ({"before": {"x": "a"}, "later": {"x": 1.0}}, "Column 'x' has texts in some batches and numbers in others"),
         ({"before": {}, "later": {"late": 1}}, "Acting of policy 'default_policy' gave a new column 'late'"),
         ({"before": {"early": 1}, "later": {}}, "gave no column 'early', unlike for a batch of zeros"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from sf.config.written_out import is_written_out
 from sf.machine.compiled import NoCompilerError
@@ -52,6 +53,8 @@ class NativeNetwork:
         self._network = _described(policy)
         self._pointer = ctypes.addressof(self._network)
         self._num_params = int(self._network.num_params)
+        self._parameters = tuple(policy.parameters())
+        self._head_at = policy.policy_head.weight.data_ptr()
         self._memory = torch.empty(0)
         self._num_rows = 0
 
@@ -67,6 +70,26 @@ class NativeNetwork:
             found: tuple[Tensor, Tensor] = _Outputs.apply(self, self._policy.flat_parameters, leaf, apart)  # type: ignore[no-untyped-call]
             return found
         return self.outputs_kept(leaf)[:2]
+
+    def outputs_by_autograd(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs, whose gradients come to each parameter as those of torch do, for any optimizer."""
+        found: tuple[Tensor, Tensor] = _OutputsByAutograd.apply(self, observations, *self._parameters)  # type: ignore[no-untyped-call]
+        return found
+
+    def gradients(self, d_params: Tensor, d_values: Tensor, memory: Tensor) -> list[Tensor]:
+        """Those of each parameter, from derivatives for outputs with this memory; nothing else holds them."""
+        own = self._policy.flat_gradient.zero_()
+        self.through_outputs(d_params, d_values, memory)
+        parts = torch.split(own.clone(), [parameter.numel() for parameter in self._parameters])
+        return [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether the parameters of the policy lie where they were: not after ``policy.to(...)``."""
+        return self._policy.policy_head.weight.data_ptr() == self._head_at
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NativeNetwork, (self._policy,)
 
     def outputs_and_way_back(
         self, observations: Mapping[str, Tensor]
@@ -152,6 +175,22 @@ class _Outputs(torch.autograd.Function):
         d_params, d_values = (gradient.contiguous() for gradient in grad_outputs)
         ctx.network.through_outputs(d_params, d_values, ctx.memory, ctx.apart)
         return None, None, None, None
+
+
+class _OutputsByAutograd(torch.autograd.Function):
+    """See `NativeNetwork.outputs_by_autograd`."""
+
+    @staticmethod
+    def forward(ctx: Any, network: NativeNetwork, leaf: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+        params, values, ctx.memory = network.outputs_kept(leaf)
+        ctx.network = network
+        return params, values
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        d_params, d_values = (gradient.contiguous() for gradient in grad_outputs)
+        return None, None, *ctx.network.gradients(d_params, d_values, ctx.memory)
 
 
 def has_native(policy: ActorCritic) -> bool:
