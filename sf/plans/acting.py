@@ -19,14 +19,15 @@ from sf.inference.bells import InferenceBells
 from sf.inference.small_worker import ActingBeside
 from sf.plans.agents import EPISODES_OF_A_GROUP, GroupOfAgents, environment_of
 from sf.plans.blame import blamed_on_plan
+from sf.plans.episode import OpenEpisodes, Postprocessing, TeamEpisode, WholeEpisodes
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform, transformed
 from sf.plans.mailbox import ORDERS, Mailbox, Parcels, PlanAnswer, outcome_of
 from sf.plans.numpy_acting import act_in_numpy, network_in_numpy
-from sf.plans.policy import PolicyColumns
+from sf.plans.policy import PolicyColumns, expect_columns
 from sf.plans.sample_batch import Batch
 from sf.plans.spaces import observation_leaf
-from sf.plans.trajectories import Finals, Trajectories, expect_columns
-from sf.plans.worker import OpenEpisodes, PlanWorker, TeamEpisode
+from sf.plans.trajectories import Finals, Trajectories
+from sf.plans.worker import WHOLE, PlanWorker
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.slot_fields import NO_POLICY
@@ -94,7 +95,10 @@ class PlanActor(ActingBeside):
         self._acted = [columns[name].acted for name in self.names]
         self.leaf = observation_leaf(context.info)
         self._trajectories = Trajectories(self.slots, self.leaf, columns)
-        self._teams = OpenEpisodes(self.topology.agents_per_env, ["rewards"])
+        agents, least = self.topology.agents_per_env, self.topology.rollout * self.topology.envs_per_group
+        self._columns = columns
+        self._teams = OpenEpisodes(agents, ["rewards"])
+        self._whole = WholeEpisodes(agents, least) if self.program.settings["batch_mode"] == WHOLE else None
         episode = (index + 1) * EPISODES_OF_A_WORKER + incarnation * EPISODES_OF_AN_INCARNATION
         actions = self.slots.actions[0, 0]
         self._agents = {
@@ -239,11 +243,13 @@ class PlanActor(ActingBeside):
     def _finish(self, group: int, slot: int) -> None:
         """Hands over what the driver wants of a full fragment."""
         finals: Finals = tuple(map(np.concatenate, zip(*self._finals, strict=True))) if self._finals else None
-        policies = self._policies if self.program.postprocesses else None
+        policies = self._policies if self._whole is None else None
+        postprocessing = Postprocessing(self.worker.policy_map, self._columns)
         batch = self._trajectories.batch(slot, policies, self._agents[group], finals, self._compute)
         teams = self._ended_teams(batch)
+        batches = [batch] if self._whole is None else self._whole.add(batch, postprocessing)
         if self.slots[ORDERS][slot, 0] == self._orders_done:  # else it is dropped
-            self._parcels.put(slot, outcome_of(lambda: (teams, self._make_items(batch))))
+            self._parcels.put(slot, outcome_of(lambda: (teams, self._make_items(batches))))
 
     def _ended_teams(self, batch: Batch) -> list[TeamEpisode]:
         """Episodes of several agents that have ended in a fragment."""
@@ -257,13 +263,13 @@ class PlanActor(ActingBeside):
         ]
 
 
-def applied(transforms: Sequence[Transform]) -> Callable[[Any], list[Any]]:
-    """From a batch to the items that transforms of an iterator to an iterator, one after the other, make of it."""
-    batches: list[Any] = []
-    items = transformed(iter(lambda: batches.pop() if batches else NOT_READY, object()), transforms)
+def applied(transforms: Sequence[Transform]) -> Callable[[list[Batch]], list[Any]]:
+    """From batches to the items that transforms of an iterator to an iterator, one after the other, make of them."""
+    batches: list[Batch] = []
+    items = transformed(iter(lambda: batches.pop(0) if batches else NOT_READY, object()), transforms)
 
-    def apply(batch: Any) -> list[Any]:
-        batches.append(batch)
+    def apply(new: list[Batch]) -> list[Any]:
+        batches.extend(new)
         return list(itertools.takewhile(lambda item: not isinstance(item, NotReady), items))
 
     return apply

@@ -1,11 +1,17 @@
-"""What a postprocessing sees of the episode that its trajectory belongs to."""
+"""Episodes of a plan: what a postprocessing sees of one, and those that a worker puts together from its fragments."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from sf.plans.sample_batch import SampleBatch
+import numpy as np
+
+from sf.plans.minibatches import sequence_starts
+from sf.plans.policy import PolicyColumns, expect_after
+from sf.plans.sample_batch import Batch, MultiAgentBatch, SampleBatch
 
 
 @dataclass
@@ -37,15 +43,106 @@ class PlanEpisode:
         self.length = max(self.length, int(dict.__getitem__(steps, "t")[-1]) + 1)
 
 
-Agents = dict[int, tuple[Any, SampleBatch]]
-"""One episode: the policy of each agent, and its steps before they are postprocessed."""
+class AgentSteps(NamedTuple):
+    """Steps of an agent in an episode: all of them, or those of a fragment."""
+
+    agent: int
+    policy: str
+    steps: SampleBatch
 
 
-def postprocessed(agents: Agents, agent_id: int, episode: PlanEpisode) -> SampleBatch:
-    """The steps of an agent after its postprocessing, which may change them in place: the others see a copy."""
-    policy, steps = agents[agent_id]
-    others = {other: pair for other, pair in agents.items() if other != agent_id}
-    own = steps.copy() if others else steps
-    own.after = steps.after
-    batch: SampleBatch = policy.postprocess_trajectory(own, others, episode)
-    return batch
+class Postprocessing(NamedTuple):
+    """What is needed to postprocess."""
+
+    policies: Mapping[str, Any]
+    columns: Mapping[str, PolicyColumns]
+    """That each policy has given for a batch of zeros."""
+
+    def of(self, agent: AgentSteps, team: Sequence[AgentSteps], episode: PlanEpisode) -> AgentSteps:
+        """The steps of an agent after its postprocessing, which may change them in place: the others see a copy.
+
+        Raises:
+            UsageError: it gave other columns than for a batch of zeros, or more or fewer steps.
+        """
+        others = {other.agent: (self.policies[other.policy], other.steps) for other in team if other is not agent}
+        own = agent.steps.copy() if others else agent.steps
+        own.after = agent.steps.after
+        after = self.policies[agent.policy].postprocess_trajectory(own, others, episode)
+        expect_after(agent.policy, after, agent.steps.count, self.columns[agent.policy])
+        return agent._replace(steps=after)
+
+
+class OpenEpisodes:
+    """Follows the agents of each episode through the fragments of a worker, until the last of them has ended it."""
+
+    def __init__(self, num_agents: int, columns: Sequence[str] | None = None) -> None:
+        """Nothing has been added; each environment has so many agents. Keeps these columns, or all."""
+        self._num_agents, self._columns = num_agents, columns
+        self._parts: dict[tuple[int, int], list[SampleBatch]] = {}
+        """Steps so far, by episode and agent."""
+        self._ended: dict[int, list[AgentSteps]] = {}
+        """Agents that have ended, by episode."""
+
+    def add(self, fragment: Batch) -> list[tuple[int, list[AgentSteps]]]:
+        """Takes in the steps of a fragment; returns the episodes that all of their agents have ended."""
+        whole = []
+        for name, batch in fragment.policy_batches.items():
+            kept = batch if self._columns is None else SampleBatch({key: batch[key] for key in self._columns})
+            for start, stop in itertools.pairwise([*sequence_starts(batch).tolist(), batch.count]):
+                key = episode, agent = int(batch["eps_id"][start]), int(batch["agent_index"][start])
+                parts = [*self._parts.pop(key, []), kept.slice(start, stop)]
+                if not batch["dones"][stop - 1]:
+                    self._parts[key] = parts
+                    continue
+                agents = self._ended.setdefault(episode, [])
+                agents.append(AgentSteps(agent, name, SampleBatch.concat_samples(parts)))
+                if len(agents) == self._num_agents:
+                    whole.append((episode, self._ended.pop(episode)))
+        return whole
+
+
+class WholeEpisodes:
+    """Batches of whole episodes, which are postprocessed when they have ended."""
+
+    def __init__(self, num_agents: int, least_steps: int) -> None:
+        """Nothing has been added; a batch has so many steps at least."""
+        self._open, self._least = OpenEpisodes(num_agents), least_steps
+        self._whole: list[list[AgentSteps]] = []
+        """Those that are not in a batch yet."""
+
+    def add(self, fragment: Batch, postprocessing: Postprocessing) -> list[Batch]:
+        """Takes in a fragment; returns a batch of the oldest episodes if they have enough steps together."""
+        for number, agents in self._open.add(fragment):
+            told = PlanEpisode(number)
+            for each in agents:
+                told.add(*each)
+            self._whole.append([postprocessing.of(each, agents, told) for each in agents])
+        lengths = [max(each.steps.count for each in agents) for agents in self._whole]
+        enough = np.flatnonzero(np.cumsum(lengths) >= self._least)
+        if not len(enough):
+            return []
+        taken, self._whole = self._whole[: enough[0] + 1], self._whole[enough[0] + 1 :]
+        batches: dict[str, list[SampleBatch]] = {}
+        for each in itertools.chain(*taken):
+            batches.setdefault(each.policy, []).append(each.steps)
+        together = {name: SampleBatch.concat_samples(own) for name, own in batches.items()}
+        return [MultiAgentBatch.wrap_as_needed(together, sum(lengths[: enough[0] + 1]), postprocessing.policies)]
+
+
+class TeamEpisode(NamedTuple):
+    """An episode of all agents of an environment."""
+
+    reward: float
+    """The sum over all of them."""
+    length: int
+    """Steps of the one that went on longest."""
+    by_policy: list[tuple[str, float]]
+    """Policy and return of each agent."""
+    row: int = 0
+    """The environment among all of the plan."""
+
+    @classmethod
+    def of(cls, agents: Sequence[AgentSteps], row: int) -> TeamEpisode:
+        """From the rewards of all agents."""
+        by_policy = [(each.policy, float(each.steps["rewards"].sum(dtype=np.float64))) for each in agents]
+        return cls(sum(total for _, total in by_policy), max(each.steps.count for each in agents), by_policy, row)

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from sf.errors import UsageError, WorkerCrashed
+from sf.plans.episode import TeamEpisode
 from sf.plans.local_iterator import Transform
 from sf.plans.mailbox import ORDERS, PlanAnswer, Published, result_of
+from sf.plans.sample_batch import Batch
 from sf.plans.wiring import Wired
 from sf.policy.nests import map_leaves
 from sf.processes.servers import WorkerServer
@@ -55,6 +57,8 @@ class Fragments:
         self._advanced_s = 0.0
         self._answers: dict[tuple[int, int], bytes] = {}
         """By worker and number of a call: what was not taken."""
+        self._teams: list[TeamEpisode] = []
+        """Episodes of several agents that have ended."""
         self.slots.allowed_slots[:] = 0
         for mailbox in (*wired.orders, *wired.calls, wired.weights):
             mailbox.allocate()
@@ -84,11 +88,10 @@ class Fragments:
         self._permit(worker)
         self.wake(worker)
 
-    def take(self, worker: int) -> tuple[list[Any], list[Any]]:
-        """What a worker has made of its oldest full fragment.
+    def take(self, worker: int) -> list[Any]:
+        """What a worker has made of its oldest full fragment: its batch, or what orders have made of that.
 
-        Returns:
-            Episodes of several agents that have ended in it, and its batch, or what orders have made of that.
+        Asks for another one where that is nothing, because no episode has ended, or a function keeps items back.
 
         Raises:
             OperatorFailed: a function that it applied raised an exception.
@@ -100,8 +103,26 @@ class Fragments:
         self._taken[worker] += 1
         self._wanted[worker] -= 1
         self.wake(worker)
-        episodes, items = result_of(outcome, f"In worker {worker}: ")
-        return episodes, items
+        teams, items = result_of(outcome, f"In worker {worker}: ")
+        self._teams += teams
+        if not items:
+            self.ask(worker)
+        return list(items)
+
+    def sampled(self, worker: int) -> Batch:
+        """The next batch of a worker, that was asked for; waits for it.
+
+        Raises:
+            UsageError: functions of an iterator make something else of it.
+        """
+        while True:
+            self.wait({worker})
+            if items := self.take(worker):
+                break
+        (batch,) = items if len(items) == 1 else (None,)
+        if not isinstance(batch, Batch):
+            raise UsageError("An iterator with functions reads these remote workers. Close it before you sample.")
+        return batch
 
     def wait(self, workers: set[int], timeout_s: float | None = None) -> list[int]:
         """Those of the workers that have a full fragment, the one that filled its slot first comes first.
@@ -193,9 +214,11 @@ class Fragments:
         """Takes in what workers have told."""
         self._answers |= {message.key: message.outcome for message in messages if isinstance(message, PlanAnswer)}
 
-    def new_episodes(self) -> list[Episode]:
+    def new_episodes(self) -> list[Episode | TeamEpisode]:
         """Those that have ended since the last call."""
-        return [episode for ring in self._rings for episode in ring.new_episodes()]
+        teams, self._teams = self._teams, []
+        single = [episode for ring in self._rings for episode in ring.new_episodes()]
+        return list(teams if self.wired.info.num_agents > 1 else single)
 
     def advance(self, timeout_s: float) -> None:
         """Lets the workers go on, for so long at most."""

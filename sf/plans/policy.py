@@ -5,7 +5,7 @@ Anything with these methods is one, with or without torch. `sf.plans.build_torch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,18 +140,46 @@ def columns_of(policy: PlanPolicy, name: str) -> PolicyColumns:
     common, acted = _dummy_columns(policy, 4)
     batch = SampleBatch(common | acted)
     after = policy.postprocess_trajectory(batch)
-    expect_rows(name, after, 4)
+    expect_after(name, after, 4, None)
     return PolicyColumns(frozenset(acted), frozenset(after))
 
 
-def expect_rows(policy: str, after: SampleBatch, rows: int) -> None:
-    """Refuses a postprocessing that has added or left out steps, because steps are counted by rows.
+def expect_columns(policy: str, gave: Collection[str], expected: Collection[str], did: str) -> None:
+    """Refuses columns that are missing or new.
+
+    Args:
+        policy: its name.
+        gave: names that it gave now.
+        expected: names that it gave for a batch of zeros.
+        did: what it did, for the message.
 
     Raises:
-        UsageError: there are more or fewer.
+        UsageError: they are not the same.
+    """
+    for count, names in (("no", set(expected) - set(gave)), ("a new", set(gave) - set(expected))):
+        if names:
+            raise UsageError(
+                f"{did} of policy {policy!r} gave {count} column {', '.join(map(repr, sorted(names)))}, unlike for a "
+                "batch of zeros. Give the same columns in every call."
+            )
+
+
+def expect_after(policy: str, after: SampleBatch, rows: int, columns: PolicyColumns | None) -> None:
+    """Refuses a postprocessing that gives other columns than before, or other rows, because these are the steps.
+
+    Args:
+        policy: its name.
+        after: what it gave.
+        rows: before it.
+        columns: that are expected; None for any.
+
+    Raises:
+        UsageError: see above.
     """
     if after.count != rows:
         raise UsageError(f"Postprocessing of policy {policy!r} made {after.count} rows of {rows}. It must keep them.")
+    if columns is not None:
+        expect_columns(policy, after.keys(), columns.after, "Postprocessing")
 
 
 def _dummy_columns(policy: PlanPolicy, rows: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -41,9 +41,6 @@ class Program:
     """From the number of an agent in its environment to the name of its policy; asked once per episode."""
     policies_to_train: Sequence[str] | None = None
     """Names; None for all."""
-    postprocesses: bool = True
-    """Whether workers postprocess the trajectories of a fragment; the driver does where it wants whole episodes."""
-
     look: tuple[Any, Any] = None, None
     """How to make the environment, and its spaces."""
     settings: Mapping[str, Any] = field(default_factory=dict)

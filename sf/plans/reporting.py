@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from sf.plans.episode import TeamEpisode
 from sf.plans.local_iterator import LocalIterator
 from sf.plans.rollout_ops import STEPS_SAMPLED
-from sf.plans.worker import TeamEpisode
 from sf.plans.worker_set import WorkerSet
 from sf.shared.episodes import Episode
 

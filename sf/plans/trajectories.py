@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.errors import UsageError
 from sf.plans.agents import GroupOfAgents
-from sf.plans.episode import PlanEpisode, postprocessed
-from sf.plans.policy import PlanPolicy, PolicyColumns, expect_rows
+from sf.plans.episode import AgentSteps, PlanEpisode, Postprocessing
+from sf.plans.policy import PlanPolicy, PolicyColumns, expect_columns
 from sf.plans.postprocessing import Cuts
 from sf.plans.sample_batch import Batch, MultiAgentBatch, SampleBatch
 from sf.shared.arena import Array
@@ -28,14 +27,6 @@ Finals = tuple[Array, ...] | None
 NO_CUTS = Cuts(np.zeros(0, np.int64), np.zeros(0, np.int64), {})
 NO_INFO: Mapping[str, Any] = MappingProxyType({})
 """Workers do not keep what environments report beside the observation; each row has this mapping."""
-
-
-class Part(NamedTuple):
-    """Steps of one agent in one episode."""
-
-    policy: int
-    agent: int
-    batch: SampleBatch
 
 
 class Steps(NamedTuple):
@@ -167,7 +158,9 @@ class Trajectories:
             return None
         added: dict[str, Array] | None = at_once(steps.columns[number], after, cuts)
         if added is not None:
-            self._expect_columns(number, steps.columns[number].keys() | added.keys() | {"infos"})
+            gave = steps.columns[number].keys() | added.keys() | {"infos"}
+            name = self._names[number]
+            expect_columns(name, gave, self._columns[name].after, "Postprocessing")
         return added
 
     def _one_by_one(
@@ -175,23 +168,23 @@ class Trajectories:
     ) -> dict[int, SampleBatch]:
         """The agents of an episode see the steps of each other, before they were postprocessed."""
         has_others = self._topology.agents_per_env > 1
-        found: dict[int, list[SampleBatch]] = {number: [] for number in followed}
-        episodes: dict[int, list[Part]] = {}
+        episodes: dict[int, list[AgentSteps]] = {}
         for number in range(len(policies)) if has_others else followed:
             for part in self._parts(number, followed.get(number, {}), steps):
-                episodes.setdefault(int(dict.__getitem__(part.batch, "eps_id")[0]), []).append(part)
+                episodes.setdefault(int(dict.__getitem__(part.steps, "eps_id")[0]), []).append(part)
+        found: dict[str, list[SampleBatch]] = {self._names[number]: [] for number in followed}
+        postprocessing = Postprocessing(dict(zip(self._names, policies, strict=True)), self._columns)
         before, self._episodes = self._episodes, {}
         for episode_id, parts in episodes.items():
             episode = self._episodes[episode_id] = before.get(episode_id) or PlanEpisode(episode_id)
             for part in parts:
-                episode.add(part.agent, self._names[part.policy], part.batch)
-            agents = {part.agent: (policies[part.policy], part.batch) for part in parts}
+                episode.add(*part)
             for part in parts:
-                if part.policy in followed:
-                    found[part.policy].append(self._checked(part, postprocessed(agents, part.agent, episode)))
-        return {number: SampleBatch.concat_samples(parts) for number, parts in found.items()}
+                if part.policy in found:
+                    found[part.policy].append(postprocessing.of(part, parts, episode).steps)
+        return {number: SampleBatch.concat_samples(found[self._names[number]]) for number in followed}
 
-    def _parts(self, number: int, followed: Followed, steps: Steps) -> list[Part]:
+    def _parts(self, number: int, followed: Followed, steps: Steps) -> list[AgentSteps]:
         parts, columns, is_own = [], steps.columns[number], steps.owners == number
         for row in np.flatnonzero(is_own.any(0)).tolist():
             ends = np.flatnonzero(columns["dones"][:, row]) + 1
@@ -200,37 +193,8 @@ class Trajectories:
                 if len(own):
                     batch = _batch({name: column[own, row] for name, column in columns.items()})
                     batch.after = followed.get((stop - 1, row), {})
-                    parts.append(Part(number, row % self._topology.agents_per_env, batch))
+                    parts.append(AgentSteps(row % self._topology.agents_per_env, self._names[number], batch))
         return parts
-
-    def _checked(self, part: Part, after: SampleBatch) -> SampleBatch:
-        self._expect_columns(part.policy, after.keys())
-        expect_rows(self._names[part.policy], after, part.batch.count)
-        return after
-
-    def _expect_columns(self, policy: int, gave: Collection[str]) -> None:
-        name = self._names[policy]
-        expect_columns(name, gave, self._columns[name].after, "Postprocessing")
-
-
-def expect_columns(policy: str, gave: Collection[str], expected: Collection[str], did: str) -> None:
-    """Refuses columns that are missing or new.
-
-    Args:
-        policy: its name.
-        gave: names that it gave now.
-        expected: names that it gave for a batch of zeros.
-        did: what it did, for the message.
-
-    Raises:
-        UsageError: they are not the same.
-    """
-    for count, names in (("no", set(expected) - set(gave)), ("a new", set(gave) - set(expected))):
-        if names:
-            raise UsageError(
-                f"{did} of policy {policy!r} gave {count} column {', '.join(map(repr, sorted(names)))}, unlike for a "
-                "batch of zeros. Give the same columns in every call."
-            )
 
 
 def _in_order(columns: Mapping[str, Array], is_own: Array) -> SampleBatch:

@@ -20,7 +20,7 @@ from sf.plans.program import PolicySpec, Program, default_mapping
 from sf.plans.sample_batch import DEFAULT_POLICY
 from sf.plans.spaces import action_space, observation_space
 from sf.plans.wiring import wire_workers
-from sf.plans.worker import PARTS, WHOLE, FragmentSampler, PlanWorker, RemoteWorker, episodes_of
+from sf.plans.worker import PARTS, WHOLE, PlanWorker, RemoteWorker
 from sf.processes.signals import Signals
 from sf.storage.experiment import Experiment
 
@@ -78,8 +78,7 @@ class WorkerSet:
         _check(self.config, _own_settings(named))
         _expect_processor(self.num_workers)
         look = _, info = look_at(self.config["env"], self.config["env_config"])
-        specs, postprocesses = _specs(named, info, self.config), self.config["batch_mode"] == PARTS
-        program = Program(specs, policy_mapping_fn, policies_to_train, postprocesses, look, self.config)
+        program = Program(_specs(named, info, self.config), policy_mapping_fn, policies_to_train, look, self.config)
         if self.config["seed"] is not None:
             seed_globals([self.config["seed"]])
         self._local = PlanWorker(program)
@@ -112,8 +111,7 @@ class WorkerSet:
             self._fragments = RemoteFragments(wired, self._signals)
             self._publish(self._fragments, None)
             self._fragments.start()
-            samplers = [FragmentSampler(self._fragments, i, self._local, self.config) for i in range(self.num_workers)]
-            self._remote = [RemoteWorker(sampler, self) for sampler in samplers]
+            self._remote = [RemoteWorker(self._fragments, index, self) for index in range(self.num_workers)]
         return self._fragments
 
     def local_worker(self) -> PlanWorker:
@@ -166,7 +164,7 @@ class WorkerSet:
 
     def new_episodes(self) -> list[Any]:
         """Those that have ended since the last call: `Episode`, or `TeamEpisode` where there are several agents."""
-        return self._local.new_episodes() + episodes_of([worker.sampler for worker in self._remote])
+        return self._local.new_episodes() + (self._fragments.new_episodes() if self._fragments is not None else [])
 
     def stop(self) -> None:
         """Ends the processes and closes the environments."""
@@ -209,18 +207,13 @@ class WorkerShards:
         """See `Shards`.
 
         Raises:
-            UsageError: another iterator reads these workers, or transforms would see parts of whole episodes.
+            UsageError: another iterator reads these workers.
         """
         workers, makes_items = self._workers, bool(transforms) or self._make is not None
         if workers.reader not in (None, self):
             raise UsageError(
                 "Another iterator reads these remote workers. Close it first, or read one iterator twice with "
                 "duplicate(2)."
-            )
-        if makes_items and workers.config["batch_mode"] == WHOLE:
-            raise UsageError(
-                f"Functions in remote workers see fragments, but batch_mode={WHOLE!r} puts them together elsewhere. "
-                f"Use batch_mode={PARTS!r}."
             )
         workers.reader, fragments = self, workers.fragments
         self._items = [[] for _ in range(workers.num_workers)]
@@ -231,7 +224,7 @@ class WorkerShards:
 
     def ask(self, shard: int) -> None:
         """See `Shards`."""
-        self._workers.remote_workers()[shard].sampler.ask()
+        self._workers.fragments.ask(shard)
 
     def wait(self, shards: set[int], timeout_s: float | None = None) -> list[int]:
         """See `Shards`."""
@@ -241,7 +234,7 @@ class WorkerShards:
                 return there
             ready = fragments.wait(shards, timeout_s)
             for shard in ready:
-                self._items[shard] += self._workers.remote_workers()[shard].sampler.take()
+                self._items[shard] += fragments.take(shard)
             if not ready:
                 return []
 

@@ -255,11 +255,15 @@ def test_workers_that_were_stopped_do_not_begin_again(workers: WorkerSet) -> Non
 
 
 @pytest.mark.more
-def test_remote_functions_on_whole_episodes_are_refused() -> None:
+def test_remote_functions_see_whole_episodes() -> None:
     settings = {"env": TEN_STEPS, "num_workers": 1, "batch_mode": "complete_episodes", "rollout_fragment_length": 5}
     with WorkerSet(CountingPolicy, settings) as workers:
-        with pytest.raises(UsageError, match="batch_mode='complete_episodes' puts them together elsewhere"):
-            ParallelRollouts(workers, mode="raw").for_each(len).gather_sync().take(1)
+        steps = ParallelRollouts(workers, mode="raw").for_each(lambda batch: batch["t"].tolist()).gather_sync()
+        assert steps.take(3) == [list(range(10))] * 3
+        (worker,) = workers.remote_workers()
+        with pytest.raises(UsageError, match="An iterator with functions reads these remote workers"):
+            worker.sample()
+        steps.close()
         assert ParallelRollouts(workers).take(1)[0]["t"].tolist() == list(range(10))
 
 
