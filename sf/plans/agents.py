@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sf.errors import EnvError, UsageError
-from sf.plans.sample_batch import concatenated
+from sf.plans.sample_batch import concatenated, widest
 from sf.shared.arena import Array
 from sf.shared.topology import Topology
 
@@ -88,7 +88,7 @@ class GroupOfAgents:
         states = self.states[policy]
         for i, (state, after) in enumerate(zip(states, following, strict=True)):
             if not (state.dtype.kind in "biuf" and np.can_cast(np.asarray(after).dtype, state.dtype, "same_kind")):
-                states[i] = state = state.astype(np.result_type(state, after))
+                states[i] = state = state.astype(widest([state, np.asarray(after)], f"state_out_{i}"))
             state[rows] = after
 
     def note_act(self, t: int) -> None:

@@ -14,7 +14,7 @@ from sf.errors import UsageError
 from sf.plans.actors import Actor
 from sf.plans.local_iterator import NOT_READY, LocalIterator
 from sf.plans.metrics import SharedMetrics
-from sf.plans.sample_batch import Batch, MultiAgentBatch, SampleBatch
+from sf.plans.sample_batch import Batch, MultiAgentBatch, SampleBatch, widest
 from sf.plans.shards import ParallelIteratorWorker, from_actors
 from sf.replay.proportional import ProportionalSampler
 from sf.shared.arena import Array
@@ -91,7 +91,7 @@ class RowBuffer:
         for name, column in added.items():
             kept = self._columns[name]
             if kept.dtype != column.dtype:
-                self._columns[name] = kept.astype(np.result_type(kept, column), copy=False)
+                self._columns[name] = kept.astype(widest([kept, column], name), copy=False)
 
     def draw(self, size: int, beta: float) -> SampleBatch:
         """Rows in proportion to priority^alpha, with columns ``batch_indexes`` and ``weights``.

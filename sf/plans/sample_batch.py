@@ -236,6 +236,16 @@ def concatenated(columns: Sequence[Any], name: str) -> Any:
         import torch
 
         return torch.cat(list(columns))
-    if len({column.dtype.kind in "SU" for column in columns}) > 1:
+    return np.concatenate(columns, dtype=widest(columns, name))
+
+
+def widest(columns: Sequence[Array], name: str) -> np.dtype[Any]:
+    """The type that holds the values of all of them.
+
+    Raises:
+        UsageError: numbers would become texts.
+    """
+    types = {column.dtype for column in columns}
+    if len({dtype.kind in "SU" for dtype in types}) > 1 and not any(dtype.kind == "O" for dtype in types):
         raise UsageError(f"Column {name!r} has texts in some batches and numbers in others. Keep to one of them.")
-    return np.concatenate(columns)
+    return np.result_type(*types)

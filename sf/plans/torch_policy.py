@@ -304,7 +304,7 @@ class TorchPolicy(PlanPolicy):
 
 def _as_tensor(column: Any) -> Any:
     array = np.asarray(column)
-    return column if array.dtype.kind == "O" else torch.as_tensor(array)
+    return column if array.dtype.kind in "OSU" else torch.as_tensor(array)
 
 
 def _as_arrays(columns: Mapping[str, Any]) -> dict[str, Array]:

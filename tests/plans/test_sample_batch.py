@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sf.errors import UsageError
-from sf.plans import MultiAgentBatch, SampleBatch
+from sf.plans import LocalReplayBuffer, MultiAgentBatch, SampleBatch
 
 
 def test_d14_concat_slice_rows_columns_and_count() -> None:
@@ -83,3 +83,16 @@ def test_d21_empty_batches_are_passed_over() -> None:
     assert SampleBatch.concat_samples([empty, empty]).count == 0
     together = MultiAgentBatch.concat_samples([MultiAgentBatch({"p": full}, 2), MultiAgentBatch({"p": empty}, 0)])
     assert list(together.policy_batches["p"]["a"]) == [1, 2]
+
+
+def test_texts_and_numbers_do_not_become_one_column() -> None:
+    texts, numbers = SampleBatch({"a": ["x", "longer"]}), SampleBatch({"a": [1.5]})
+    assert texts.concat(SampleBatch({"a": ["even longer"]}))["a"].tolist() == ["x", "longer", "even longer"]
+    with pytest.raises(UsageError, match="Column 'a' has texts in some batches and numbers in others"):
+        texts.concat(numbers)
+    buffer = LocalReplayBuffer(learning_starts=0)
+    buffer.add_batch(texts)
+    buffer.add_batch(SampleBatch({"a": ["even longer"]}))
+    assert set(buffer.replay()["a"]) == {"x", "longer", "even longer"}
+    with pytest.raises(UsageError, match="Column 'a' has texts in some batches and numbers in others"):
+        buffer.add_batch(numbers)
