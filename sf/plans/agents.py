@@ -37,7 +37,7 @@ class GroupOfAgents:
         self.owners = np.zeros(shape, np.int64)
         """[T, rows] number of the policy that acted."""
         self._said: list[list[Said]] = []
-        """Of each policy."""
+        """What each policy gave in the present fragment."""
         self.last_actions, self.last_rewards = np.zeros_like(actions), np.zeros(rows, np.float32)
         self.states: list[list[Array]] = []
         """[rows, ...] recurrent states of each policy."""

@@ -26,7 +26,7 @@ from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 HEAD_WORDS = 4
 """Words of 32 bits."""
 LENGTH_BYTES = 8
-"""Of the length of a text, before it."""
+"""Bytes before a text, for its length."""
 ORDERS = "orders"
 """Name of the field of slots with the number of the orders under which a fragment was begun."""
 

@@ -123,7 +123,7 @@ def test_columns_that_cannot_be_stored_are_named(settings: dict[str, Any], messa
     ],
 )
 def test_columns_are_what_the_policy_gave(first: Any, later: Any, num_workers: int) -> None:
-    """Of the widest type of a fragment; texts and objects too."""
+    """Columns have the widest type of a fragment; texts and objects are kept too."""
     settings = {"env": TEN_STEPS, "rollout_fragment_length": 5, "num_workers": num_workers}
     given = {"before": {"x": first}, "later": {"x": later}, "state": [first]}
     with WorkerSet(Speaking, {**settings, **given}) as workers:

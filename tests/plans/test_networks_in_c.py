@@ -39,14 +39,15 @@ class Read(TorchModel):
 
 def loss(model: Any, obs: Tensor = OBS) -> Tensor:
     outputs, _ = model({"obs": obs})
-    return outputs.log_softmax(-1)[:, 0].exp().mean() + (model.value_function() - obs[:, 1]).square().mean()
+    found: Tensor = outputs.log_softmax(-1)[:, 0].exp().mean() + (model.value_function() - obs[:, 1]).square().mean()
+    return found
 
 
 def gradients(model: Any, calls: int) -> list[Tensor]:
     """Summed over calls; on a new graph each."""
     model.zero_grad()
     for number in range(calls):
-        loss(model, OBS[number:]).backward()
+        torch.autograd.backward(loss(model, OBS[number:]))
     return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
@@ -70,13 +71,13 @@ def test_any_optimizer_moves_the_weights_whether_or_not_it_keeps_the_gradients()
         before = loss(model).item()
         for _ in range(3):
             optimizer.zero_grad(set_to_none=to_none)
-            loss(model).backward()
+            torch.autograd.backward(loss(model))
             first = model.network.policy_head.weight.grad
             optimizer.step()
         assert loss(model).item() < before
         assert first is not None
         held = first.clone()
-        loss(model).backward()
+        torch.autograd.backward(loss(model))
         assert not torch.equal(first, held), "a second loss is added to the gradients of the first one"
 
 
