@@ -137,3 +137,16 @@ class OffPolicy(Algorithm):
     def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
         """Never called: `update` takes its place."""
         raise NotImplementedError(f"{type(self).__name__} learns by update(minibatch).")
+
+
+def expected_scalars(algorithm: str, scalars: object) -> dict[str, Tensor]:
+    """What an update has returned for the curves.
+
+    Raises:
+        ConfigError: it is something else than scalars by name.
+    """
+    if isinstance(scalars, dict) and all(isinstance(value, Tensor) and value.ndim == 0 for value in scalars.values()):
+        return scalars
+    raise ConfigError(
+        [f"algorithm={algorithm}: update must return a dict of scalar tensors by name, but returned {scalars!r}."]
+    )

@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from torch import Tensor
-
 from sf.errors import ConfigError
 from sf.learner.metrics import TAKEN
-from sf.learner.off_policy import OffPolicy
+from sf.learner.off_policy import OffPolicy, expected_scalars
 from sf.learner.trial import batch_of_zeros, begin, fields_of, try_state
 from sf.plugins import blamed_on
 from sf.policy import ActorCritic
@@ -32,9 +30,7 @@ def try_update(algorithm: OffPolicy, policy: ActorCritic) -> None:
         algorithm.explore()
     with blamed_on(name, "update(minibatch)"):
         scalars: object = algorithm.update(minibatch)
-    if not isinstance(scalars, dict) or not all(isinstance(x, Tensor) and x.ndim == 0 for x in scalars.values()):
-        raise ConfigError([f"{name}: update must return a dict of scalar tensors by name, but returned {scalars!r}."])
-    if taken := sorted(scalars.keys() & TAKEN - SHOWN_BY_BOTH):
+    if taken := sorted(expected_scalars(type(algorithm).__name__, scalars).keys() & TAKEN - SHOWN_BY_BOTH):
         raise ConfigError([f"{name}: {', '.join(taken)} are names of other curves of train/; choose other ones."])
     try_state(name, algorithm)
 

@@ -12,7 +12,7 @@ from sf.config import LearnerConfig, ReplayConfig
 from sf.errors import ConfigError
 from sf.learner import metrics
 from sf.learner.batch import Batch
-from sf.learner.off_policy import Drawn, OffPolicy
+from sf.learner.off_policy import Drawn, OffPolicy, expected_scalars
 from sf.learner.peers import ALONE, Peers
 from sf.learner.trained_network import NonFiniteLoss
 from sf.learner.training import StepReport, Training
@@ -106,7 +106,7 @@ class OffPolicyUpdate(Training):
         lags.append(each_lag)
         self.version += 1
         least, mean, most = float(each_lag.min()), float(each_lag.mean()), float(each_lag.max())
-        if self.want_summary and scalars:
+        if self.want_summary and expected_scalars(type(self._off_policy).__name__, scalars):
             self._note(scalars, least, mean, most, len(minibatch))
         return StepReport(self.version, least, mean, most, 0.0, 0.0)
 

@@ -176,3 +176,23 @@ def test_a_run_is_refused_before_anything_starts(flags: tuple[str, ...], sentenc
     assert done.code == ExitCode.USAGE, done.out
     assert sentence in done.err
     assert not (tmp_path / EXPERIMENT).exists()
+
+
+def test_scalars_that_become_something_else_end_the_run_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "later_vector.py").write_text(
+        "from sf.algorithms.dqn import DQN\n\n\n"
+        "class Later(DQN):\n"
+        "    calls = 0\n\n"
+        "    def update(self, minibatch):\n"
+        "        self.calls += 1\n"
+        "        found = super().update(minibatch)\n"
+        "        return found if self.calls < 3 else {'errors': minibatch.rewards}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = "--algorithm_defaults=dqn", "--train_for_env_steps=640", "--learning_starts=100", "--batch_size=32"
+    mode = "--env=CartPole-v1", *SMALL, *MODES["serial"], *settings, "--replay_size=10000"
+    done = run(tmp_path, *mode, "--algorithm=later_vector:Later")
+    assert done.code == ExitCode.USAGE, done.err
+    assert "algorithm=Later: update must return a dict of scalar tensors by name, but returned {'errors'" in done.err
