@@ -17,13 +17,13 @@ from sf.config import Config
 from sf.errors import SfError, UsageError
 from sf.inference.bells import InferenceBells
 from sf.inference.small_worker import ActingBeside
-from sf.plans.agents import EPISODES_OF_A_GROUP, GroupOfAgents, environment_of
+from sf.plans.agents import GroupOfAgents
 from sf.plans.blame import blamed_on_plan
-from sf.plans.episode import OpenEpisodes, Postprocessing, TeamEpisode, WholeEpisodes
+from sf.plans.episode import Postprocessing, TeamEpisode, WholeEpisodes
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform, transformed
 from sf.plans.mailbox import ORDERS, Mailbox, Parcels, PlanAnswer, outcome_of
 from sf.plans.numpy_acting import act_in_numpy, network_in_numpy
-from sf.plans.policy import PolicyColumns, expect_columns
+from sf.plans.policy import PolicyColumns, copies_of, expect_columns
 from sf.plans.sample_batch import Batch
 from sf.plans.spaces import observation_leaf
 from sf.plans.trajectories import Finals, Trajectories
@@ -34,7 +34,7 @@ from sf.shared.slot_fields import NO_POLICY
 from sf.shared.weights import NOTHING_PUBLISHED
 
 ALL = slice(None)
-EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION = 1 << 48, 1 << 40
+EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION, EPISODES_OF_A_GROUP = 1 << 48, 1 << 40, 1 << 36
 """Numbers of episodes that no other worker, successor or group uses."""
 
 
@@ -97,7 +97,6 @@ class PlanActor(ActingBeside):
         self._trajectories = Trajectories(self.slots, self.leaf, columns)
         agents, least = self.topology.agents_per_env, self.topology.rollout * self.topology.envs_per_group
         self._columns = columns
-        self._teams = OpenEpisodes(agents, ["rewards"])
         self._whole = WholeEpisodes(agents, least) if self.program.settings["batch_mode"] == WHOLE else None
         episode = (index + 1) * EPISODES_OF_A_WORKER + incarnation * EPISODES_OF_AN_INCARNATION
         actions = self.slots.actions[0, 0]
@@ -219,7 +218,7 @@ class PlanActor(ActingBeside):
             columns |= {f"state_out_{i}": np.asarray(after) for i, after in enumerate(following)}
             if columns.keys() != self._acted[number]:
                 expect_columns(self.names[number], columns.keys(), self._acted[number], "Acting")
-            agents.note_said(number, t, rows, columns)
+            agents.note_said(number, t, rows, copies_of(columns, self.names[number], len(actions)))
             agents.keep_states(number, rows, following)
         slots.policy_version[slot, t] = self._num_steps
         agents.last_actions[:] = slots.actions[slot, t]
@@ -246,21 +245,24 @@ class PlanActor(ActingBeside):
         policies = self._policies if self._whole is None else None
         postprocessing = Postprocessing(self.worker.policy_map, self._columns)
         batch = self._trajectories.batch(slot, policies, self._agents[group], finals, self._compute)
-        teams = self._ended_teams(batch)
-        batches = [batch] if self._whole is None else self._whole.add(batch, postprocessing)
+        teams = self._ended_teams(group)
+        if self._whole is not None:
+            self._whole.add(batch, postprocessing)
         if self.slots[ORDERS][slot, 0] == self._orders_done:  # else it is dropped
+            batches = [batch] if self._whole is None else self._whole.take(self.names)
             self._parcels.put(slot, outcome_of(lambda: (teams, self._make_items(batches))))
 
-    def _ended_teams(self, batch: Batch) -> list[TeamEpisode]:
+    def _ended_teams(self, group: int) -> list[TeamEpisode]:
         """Episodes of several agents that have ended in a fragment."""
-        agents = self.topology.agents_per_env
-        if agents == 1:
-            return []
-        num_envs = self.topology.rows // agents
+        ended, self._agents[group].ended = self._agents[group].ended, []
+        row = self.index * self.topology.envs_per_group
         return [
-            TeamEpisode.of(ended, self.index * num_envs + environment_of(number, num_envs))
-            for number, ended in self._teams.add(batch)
-        ]
+            TeamEpisode(
+                sum(total for _, total, _ in agents), max(length for *_, length in agents),
+                [(self.names[policy], total) for policy, total, _ in agents], row + env,
+            )
+            for env, agents in ended
+        ]  # fmt: skip
 
 
 def applied(transforms: Sequence[Transform]) -> Callable[[list[Batch]], list[Any]]:

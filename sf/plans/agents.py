@@ -12,8 +12,6 @@ from sf.plans.sample_batch import concatenated, widest
 from sf.shared.arena import Array
 from sf.shared.topology import Topology
 
-EPISODES_OF_A_GROUP = 1 << 36
-"""The numbers of the episodes of a group begin at a multiple of it."""
 Said = tuple[int, Any, Mapping[str, Array]]
 """Step, rows, and what a policy gave for them beside actions."""
 
@@ -48,6 +46,9 @@ class GroupOfAgents:
         self._episodes, self._steps = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         self._parts, self._next_part = np.zeros(rows, np.int64), first_episode
         """Number of each agent's part of an episode in the present fragment."""
+        self._returns, self._lengths = np.zeros(rows), np.zeros(rows, np.int64)
+        self.ended: list[tuple[int, list[tuple[int, float, int]]]] = []
+        """Episodes that all of their agents have ended: the environment, and policy, return and length of each."""
         self._is_over = np.ones(rows, bool)
         """Whether the episode of an agent has ended; that of the environment ends with the last one."""
 
@@ -84,11 +85,11 @@ class GroupOfAgents:
         return np.flatnonzero(self._policies == policy)
 
     def keep_states(self, policy: int, rows: Any, following: Sequence[Array]) -> None:
-        """The recurrent states after a step of some rows; one that began as a whole number may become a fraction."""
+        """The recurrent states after a step of some rows, of the widest type so far."""
         states = self.states[policy]
         for i, (state, after) in enumerate(zip(states, following, strict=True)):
-            if not (state.dtype.kind in "biuf" and np.can_cast(np.asarray(after).dtype, state.dtype, "same_kind")):
-                states[i] = state = state.astype(widest([state, np.asarray(after)], f"state_out_{i}"))
+            if not np.can_cast((after := np.asarray(after)).dtype, state.dtype, "safe"):
+                states[i] = state = state.astype(widest([state, after], f"state_out_{i}"))
             state[rows] = after
 
     def note_act(self, t: int) -> None:
@@ -97,15 +98,15 @@ class GroupOfAgents:
             self.history[name][t] = values
         self.owners[t] = self._policies
 
-    def note_said(self, policy: int, t: int, rows: Any, columns: Mapping[str, Any]) -> None:
-        """Recurrent states and extra columns [n, ...] that a policy gave for some rows; copies."""
-        self._said[policy].append((t, rows, {name: np.array(values) for name, values in columns.items()}))
+    def note_said(self, policy: int, t: int, rows: Any, columns: Mapping[str, Array]) -> None:
+        """Recurrent states and extra columns [n, ...] that a policy gave for some rows, and that stay as they are."""
+        self._said[policy].append((t, rows, columns))
 
     def said_by(self, policy: int, name: str) -> dict[str, Array]:
         """[T, rows, ...] what a policy gave in a fragment, of the widest type; anything in rows of others.
 
         Raises:
-            UsageError: a column has several shapes, or not one value for each row.
+            UsageError: a column has several shapes.
         """
         said = self._said[policy]
         return {
@@ -125,13 +126,15 @@ class GroupOfAgents:
         except ValueError as error:
             shapes = ", ".join(sorted({str(list(each.shape)) for each in values}))
             raise UsageError(
-                f"{who} gave the column {column!r} in the shapes {shapes}. A column has a value of one shape for each "
-                "row that the policy acts for, the same shape in every call."
+                f"{who} gave the column {column!r} in the shapes {shapes}. The values of a column have one shape, the "
+                "same in every call."
             ) from error
 
     def note_step(self, rewards: Array, ended: Array) -> None:
         """After a step of all agents."""
         self.last_rewards[:] = rewards
+        self._returns += rewards * ~self._is_over
+        self._lengths += ~self._is_over
         self._steps += 1
         self._is_over |= ended
         self._begin_episodes()
@@ -149,6 +152,9 @@ class GroupOfAgents:
         envs = rows = np.flatnonzero(self._is_over.reshape(-1, len(agents)).all(1))
         if len(agents) > 1:
             rows = (envs[:, None] * len(agents) + agents).ravel()
+        if len(agents) > 1:
+            self._note_ended(envs, rows)
+        self._returns[rows] = self._lengths[rows] = 0
         self._episodes[rows] = self._next_episodes[rows // len(agents)]
         self._next_episodes[envs] += len(self._next_episodes)
         self._steps[rows] = self.last_rewards[rows] = self.last_actions[rows] = 0
@@ -159,7 +165,10 @@ class GroupOfAgents:
             for state, first in zip(states, initial, strict=True):
                 state[rows] = first
 
-
-def environment_of(episode: int, num_envs: int) -> int:
-    """The environment of a group in which an episode with this number is played."""
-    return episode % EPISODES_OF_A_GROUP % num_envs
+    def _note_ended(self, envs: Array, rows: Array) -> None:
+        each = [column[rows].tolist() for column in (self._policies, self._returns, self._lengths)]
+        agents, size = list(zip(*each, strict=True)), self._agents_per_env
+        for index, env in enumerate(envs.tolist()):
+            own = agents[index * size : (index + 1) * size]
+            if any(length for _, _, length in own):  # else none has begun
+                self.ended.append((env, own))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -72,51 +72,41 @@ class Postprocessing(NamedTuple):
         return agent._replace(steps=after)
 
 
-class OpenEpisodes:
-    """Follows the agents of each episode through the fragments of a worker, until the last of them has ended it."""
+class WholeEpisodes:
+    """Puts the steps of the agents of each episode together, and makes batches of the episodes that have ended."""
 
-    def __init__(self, num_agents: int, columns: Sequence[str] | None = None) -> None:
-        """Nothing has been added; each environment has so many agents. Keeps these columns, or all."""
-        self._num_agents, self._columns = num_agents, columns
+    def __init__(self, num_agents: int, least_steps: int) -> None:
+        """Nothing has been added; each environment has so many agents, and a batch so many steps at least."""
+        self._num_agents, self._least = num_agents, least_steps
         self._parts: dict[tuple[int, int], list[SampleBatch]] = {}
         """Steps so far, by episode and agent."""
         self._ended: dict[int, list[AgentSteps]] = {}
         """Agents that have ended, by episode."""
+        self._whole: list[list[AgentSteps]] = []
+        """Episodes that all of their agents have ended, after postprocessing."""
 
-    def add(self, fragment: Batch) -> list[tuple[int, list[AgentSteps]]]:
-        """Takes in the steps of a fragment; returns the episodes that all of their agents have ended."""
-        whole = []
+    def add(self, fragment: Batch, postprocessing: Postprocessing) -> None:
+        """Takes in a fragment."""
         for name, batch in fragment.policy_batches.items():
-            kept = batch if self._columns is None else SampleBatch({key: batch[key] for key in self._columns})
             for start, stop in itertools.pairwise([*sequence_starts(batch).tolist(), batch.count]):
                 key = episode, agent = int(batch["eps_id"][start]), int(batch["agent_index"][start])
-                parts = [*self._parts.pop(key, []), kept.slice(start, stop)]
+                parts = [*self._parts.pop(key, []), batch.slice(start, stop)]
                 if not batch["dones"][stop - 1]:
                     self._parts[key] = parts
                     continue
                 agents = self._ended.setdefault(episode, [])
                 agents.append(AgentSteps(agent, name, SampleBatch.concat_samples(parts)))
                 if len(agents) == self._num_agents:
-                    whole.append((episode, self._ended.pop(episode)))
-        return whole
+                    self._postprocess(episode, self._ended.pop(episode), postprocessing)
 
+    def _postprocess(self, number: int, agents: list[AgentSteps], postprocessing: Postprocessing) -> None:
+        told = PlanEpisode(number)
+        for each in agents:
+            told.add(*each)
+        self._whole.append([postprocessing.of(each, agents, told) for each in agents])
 
-class WholeEpisodes:
-    """Batches of whole episodes, which are postprocessed when they have ended."""
-
-    def __init__(self, num_agents: int, least_steps: int) -> None:
-        """Nothing has been added; a batch has so many steps at least."""
-        self._open, self._least = OpenEpisodes(num_agents), least_steps
-        self._whole: list[list[AgentSteps]] = []
-        """Those that are not in a batch yet."""
-
-    def add(self, fragment: Batch, postprocessing: Postprocessing) -> list[Batch]:
-        """Takes in a fragment; returns a batch of the oldest episodes if they have enough steps together."""
-        for number, agents in self._open.add(fragment):
-            told = PlanEpisode(number)
-            for each in agents:
-                told.add(*each)
-            self._whole.append([postprocessing.of(each, agents, told) for each in agents])
+    def take(self, policies: Iterable[str]) -> list[Batch]:
+        """A batch of the oldest episodes, as few as have enough steps together; none where there are too few."""
         lengths = [max(each.steps.count for each in agents) for agents in self._whole]
         enough = np.flatnonzero(np.cumsum(lengths) >= self._least)
         if not len(enough):
@@ -126,7 +116,7 @@ class WholeEpisodes:
         for each in itertools.chain(*taken):
             batches.setdefault(each.policy, []).append(each.steps)
         together = {name: SampleBatch.concat_samples(own) for name, own in batches.items()}
-        return [MultiAgentBatch.wrap_as_needed(together, sum(lengths[: enough[0] + 1]), postprocessing.policies)]
+        return [MultiAgentBatch.wrap_as_needed(together, sum(lengths[: enough[0] + 1]), policies)]
 
 
 class TeamEpisode(NamedTuple):
@@ -140,9 +130,3 @@ class TeamEpisode(NamedTuple):
     """Policy and return of each agent."""
     row: int = 0
     """The environment among all of the plan."""
-
-    @classmethod
-    def of(cls, agents: Sequence[AgentSteps], row: int) -> TeamEpisode:
-        """From the rewards of all agents."""
-        by_policy = [(each.policy, float(each.steps["rewards"].sum(dtype=np.float64))) for each in agents]
-        return cls(sum(total for _, total in by_policy), max(each.steps.count for each in agents), by_policy, row)

@@ -57,6 +57,7 @@ class Fragments:
         self._advanced_s = 0.0
         self._answers: dict[tuple[int, int], bytes] = {}
         """By worker and number of a call: what was not taken."""
+        self._makes_items = False
         self._teams: list[TeamEpisode] = []
         """Episodes of several agents that have ended."""
         self.slots.allowed_slots[:] = 0
@@ -110,19 +111,21 @@ class Fragments:
         return list(items)
 
     def sampled(self, worker: int) -> Batch:
-        """The next batch of a worker, that was asked for; waits for it.
+        """The next batch of a worker, that was asked for; waits for it."""
+        items: list[Batch] = []
+        while not items:
+            self.wait({worker})
+            items = self.take(worker)
+        return items[0]
+
+    def expect_batches(self) -> None:
+        """Looks whether workers give batches.
 
         Raises:
-            UsageError: functions of an iterator make something else of it.
+            UsageError: functions of an iterator make something else of them.
         """
-        while True:
-            self.wait({worker})
-            if items := self.take(worker):
-                break
-        (batch,) = items if len(items) == 1 else (None,)
-        if not isinstance(batch, Batch):
+        if self._makes_items:
             raise UsageError("An iterator with functions reads these remote workers. Close it before you sample.")
-        return batch
 
     def wait(self, workers: set[int], timeout_s: float | None = None) -> list[int]:
         """Those of the workers that have a full fragment, the one that filled its slot first comes first.
@@ -145,6 +148,7 @@ class Fragments:
         Args:
             transforms: called in each worker, with its policies; returns transforms of an iterator over batches.
         """
+        self._makes_items = True
         for worker in range(self.num_workers):
             self._order(worker, transforms)
             self.wake(worker)
@@ -175,6 +179,7 @@ class Fragments:
         """
         if self.is_closed:
             return
+        self._makes_items = False
         self._wanted[worker], self._is_cancelled[worker] = 0, True
         self._permit(worker)
         self._since[worker] = self.wired.orders[worker].send(None)

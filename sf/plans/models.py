@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sf.config import ModelConfig
 from sf.nets.actor_critic import ActorCritic
-from sf.nets.fast.native import NativeNetwork, native_network
+from sf.nets.fast.drop_in import DropIn
 from sf.nets.inputs import Inputs
 from sf.nets.networks import make_encoder
 from sf.plans.minibatches import sequence_starts
@@ -44,8 +44,7 @@ class TorchModel(nn.Module):
         (self._leaf,) = leaves
         info = EnvInfo("", 1, leaves, action_spec(gym.spaces.Discrete(num_outputs)))
         self.network = ActorCritic(info, model_config(config, **{"actor_critic_share_weights": False, **network}))
-        self.network.zero_grad()  # gradients are tensors of their own, for any optimizer
-        self._in_c = native_network(self.network) if type(self).__init__ in AS_MADE else None
+        self._forward = DropIn(self.network)
         self._value: Tensor | None = None
 
     def get_initial_state(self) -> list[Array]:
@@ -54,20 +53,13 @@ class TorchModel(nn.Module):
 
     def forward(self, columns: Mapping[str, Any], states: Sequence[Tensor] = ()) -> tuple[Tensor, list[Tensor]]:
         """Outputs [n, num_outputs] for the rows of ``columns["obs"]``, and the states after them."""
-        outputs, self._value = self._through(self.network, self._in_c, columns["obs"])
+        outputs, self._value = self._forward(self.network, self.features(columns["obs"]))
         return outputs, []
 
     def from_batch(self, batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
         """The same for a batch for training, whose columns are tensors."""
         outputs: tuple[Tensor, list[Tensor]] = self(batch)
         return outputs
-
-    def _through(self, network: ActorCritic, in_c: NativeNetwork | None, obs: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.features(obs)
-        if in_c is None or features.requires_grad or not in_c.is_up_to_date:
-            outputs, values, _ = network({self._leaf: features}, None)
-            return outputs, values
-        return in_c.outputs_by_autograd(features)
 
     def value_function(self) -> Tensor:
         """[n] of the rows of the last call."""
@@ -77,10 +69,6 @@ class TorchModel(nn.Module):
     def features(self, obs: Tensor) -> Tensor:
         """[n, ...] the numbers that the network reads: here the observations, for subclasses to change."""
         return obs
-
-
-AS_MADE: set[Any] = {TorchModel.__init__}
-"""Constructors that leave the network as it was made, so that it may go through C."""
 
 
 class LSTMModel(TorchModel):

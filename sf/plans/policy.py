@@ -135,9 +135,14 @@ def columns_of(policy: PlanPolicy, name: str) -> PolicyColumns:
     """What it gives for a batch of zeros.
 
     Raises:
-        UsageError: its postprocessing changes the number of rows.
+        UsageError: it gives what every batch has, or its postprocessing changes the number of rows.
     """
     common, acted = _dummy_columns(policy, 4)
+    if taken := sorted(common.keys() & acted.keys()):
+        raise UsageError(
+            f"Acting of policy {name!r} gave the extra column {', '.join(map(repr, taken))}, which every batch has. "
+            "Give it another name."
+        )
     batch = SampleBatch(common | acted)
     after = policy.postprocess_trajectory(batch)
     expect_after(name, after, 4, None)
@@ -162,6 +167,22 @@ def expect_columns(policy: str, gave: Collection[str], expected: Collection[str]
                 f"{did} of policy {policy!r} gave {count} column {', '.join(map(repr, sorted(names)))}, unlike for a "
                 "batch of zeros. Give the same columns in every call."
             )
+
+
+def copies_of(columns: Mapping[str, Any], policy: str, num_rows: int) -> dict[str, Array]:
+    """What a policy gave beside actions for so many rows, as arrays of their own.
+
+    Raises:
+        UsageError: a column has more or fewer values.
+    """
+    found = {name: np.array(values) for name, values in columns.items()}
+    for name, values in found.items():
+        if not values.ndim or len(values) != num_rows:
+            raise UsageError(
+                f"Acting of policy {policy!r} gave the column {name!r} in the shape {list(values.shape)} for "
+                f"{num_rows} rows. Give one value for each row."
+            )
+    return found
 
 
 def expect_after(policy: str, after: SampleBatch, rows: int, columns: PolicyColumns | None) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from sf.algorithms.epsilon import EpsilonSchedule
 from sf.errors import UsageError
 from sf.nets.categorical import EpsilonGreedy
-from sf.nets.fast.native import native_network
-from sf.plans.models import AS_MADE, TorchModel
+from sf.nets.fast.drop_in import DropIn
+from sf.plans.models import TorchModel
 from sf.plans.torch_policy import build_torch_policy
 
 
@@ -29,7 +29,7 @@ class QModel(TorchModel):
             if isinstance(layer, (nn.Linear, nn.Conv2d)):  # those of actor-critics begin with nearly equal values
                 layer.reset_parameters()
         self.target = copy.deepcopy(self.network).requires_grad_(False)
-        self._target_in_c = native_network(self.target) if self._in_c is not None else None
+        self._forward_target = DropIn(self.target)
 
     @property
     def epsilon(self) -> Tensor:
@@ -50,10 +50,7 @@ class QModel(TorchModel):
         That is double Q-learning (van Hasselt et al. 2016, arXiv:1509.06461, equation 4).
         """
         best = self({"obs": obs})[0].argmax(-1, keepdim=True)
-        return self._through(self.target, self._target_in_c, obs)[0].gather(1, best)[:, 0]
-
-
-AS_MADE.add(QModel.__init__)
+        return self._forward_target(self.target, self.features(obs))[0].gather(1, best)[:, 0]
 
 
 class TargetUpdates:

@@ -121,7 +121,12 @@ class FutureBatch:
     """A batch that is being sampled; those of one worker are taken in the order in which they were asked for."""
 
     def __init__(self, fragments: Fragments, worker: int) -> None:
-        """Begins to sample."""
+        """Begins to sample.
+
+        Raises:
+            UsageError: an iterator with functions reads the workers.
+        """
+        fragments.expect_batches()
         fragments.ask(worker)
         self.result: Callable[[], Any] = cache(partial(fragments.sampled, worker))
         """Waits for it."""

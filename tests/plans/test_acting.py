@@ -98,6 +98,8 @@ class Speaking(Policy):
     ("settings", "message"),
     [
         ({"before": {"x": 1.0}, "later": {"x": [1.0, 2.0]}}, r"column 'x' in the shapes \[1, 2\], \[1\]"),
+        ({"before": {"rewards": 1.0}}, "gave the extra column 'rewards', which every batch has"),
+        ({"before": {"policy_version": 1}}, "gave the extra column 'policy_version', which every batch has"),
         ({"before": {"x": "a"}, "later": {"x": 1.0}}, "Column 'x' has texts in some batches and numbers in others"),
         ({"before": {}, "later": {"late": 1}}, "Acting of policy 'default_policy' gave a new column 'late'"),
         ({"before": {"early": 1}, "later": {}}, "gave no column 'early', unlike for a batch of zeros"),
@@ -131,6 +133,48 @@ def test_columns_are_what_the_policy_gave(first: Any, later: Any, num_workers: i
         batch = worker.sample()
     assert batch["x"].tolist() == [first] + [later] * 4
     assert batch["state_out_0"].tolist() == [first] * 5
+
+
+class Counting(Policy):
+    """Gives a column with too many values, or a state that grows out of its type."""
+
+    def get_initial_state(self) -> list[Any]:
+        return [self.config["state"]] if "state" in self.config else []
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = (), *rest: Any, **more: Any) -> Any:
+        rows = len(obs_batch)
+        extra = {"x": np.arange(rows + self.config.get("more", 0) * (rows == 3))}  # the batch of zeros has 4
+        following = [np.asarray(state) + self.config["step"] for state in state_batches]
+        return np.zeros(rows, np.int64), following, extra
+
+
+@pytest.mark.parametrize("more", [3, -2])
+@pytest.mark.parametrize("length", [1, 25])
+def test_a_column_has_one_value_for_each_row_that_a_policy_acts_for(more: int, length: int) -> None:
+    settings = {"env": "examples.plans.environments:RockPaperScissors", "num_envs_per_worker": 3, "more": more}
+    policies = {name: (Counting,) for name in "ab"}
+    with WorkerSet(policies, {**settings, "rollout_fragment_length": length}, lambda agent: "ab"[agent]) as workers:
+        local = workers.local_worker()
+        with pytest.raises(UsageError, match=rf"column 'x' in the shape \[{3 + more}\] for 3 rows"):
+            [local.sample() for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("state", "step"),
+    [
+        (np.int8(0), np.int64(100)),
+        (np.float32(0), np.float64(0.1)),
+        (np.float16(0), np.float32(1e5)),
+        (np.float32(0), np.float32(0.1)),
+    ],
+)
+def test_d3_each_state_is_the_one_that_the_step_before_has_led_to(state: Any, step: Any) -> None:
+    settings = {"env": TEN_STEPS, "rollout_fragment_length": 8, "state": state, "step": step}
+    with WorkerSet(Counting, settings) as workers:
+        batch = workers.local_worker().sample()
+    assert batch["state_in_0"][1:].tolist() == batch["state_out_0"][:-1].tolist()
+    assert batch["state_out_0"][-1] == pytest.approx(8 * float(step), rel=1e-6)
+    assert batch["state_out_0"].dtype == step.dtype
 
 
 def answers(workers: WorkerSet) -> list[float]:

@@ -74,6 +74,25 @@ def test_agents_see_each_other_as_they_were_before_postprocessing(batch_mode: st
         assert (both[one]["others"] == both[other]["seen"]).all()
 
 
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+def test_returns_of_teams_are_those_of_the_environment(batch_mode: str) -> None:
+    """In it the returns of both agents add up to 0, and each episode has ten moves."""
+
+    def change(policy: Any, batch: SampleBatch, other_agents: Any = None, episode: Any = None) -> SampleBatch:
+        batch["rewards"], batch["dones"] = batch["rewards"] + 100, np.zeros_like(batch["dones"])
+        return batch
+
+    policy = build_torch_policy("Changing", loss_fn=pull, postprocess_fn=change)
+    settings = {**TEAM, "batch_mode": batch_mode, "rollout_fragment_length": 25}
+    with WorkerSet({"a": (policy,), "b": (policy,)}, settings, lambda agent: "ab"[agent]) as workers:
+        assert not workers.local_worker().sample().policy_batches["a"]["dones"].any()
+        episodes: list[Any] = workers.local_worker().new_episodes()
+    assert len(episodes) >= 4
+    assert {(episode.reward, episode.length) for episode in episodes} == {(0.0, 10)}
+    assert {episode.row for episode in episodes} == {0, 1}
+    assert {tuple(name for name, _ in episode.by_policy) for episode in episodes} == {("a", "b")}
+
+
 def test_postprocessing_of_one_agent_sees_no_others() -> None:
     def look_alone(policy: Any, batch: SampleBatch, other_agents: Any = None, episode: Any = None) -> SampleBatch:
         assert not other_agents

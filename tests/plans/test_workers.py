@@ -263,6 +263,7 @@ def test_remote_functions_see_whole_episodes() -> None:
         (worker,) = workers.remote_workers()
         with pytest.raises(UsageError, match="An iterator with functions reads these remote workers"):
             worker.sample()
+        assert steps.take(1) == [list(range(10))], "nothing of it is lost"
         steps.close()
         assert ParallelRollouts(workers).take(1)[0]["t"].tolist() == list(range(10))
 

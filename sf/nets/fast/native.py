@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sf.config.written_out import is_written_out
 from sf.machine.compiled import NoCompilerError
@@ -41,8 +40,12 @@ log = logging.getLogger(__name__)
 class NativeNetwork:
     """The network of a policy, whose parameters and gradients it reads and writes where they are."""
 
-    def __init__(self, policy: ActorCritic) -> None:
+    def __init__(self, policy: ActorCritic, gradient: Tensor | None = None) -> None:
         """Describes a policy that `has_native` allows.
+
+        Args:
+            policy: see above.
+            gradient: where gradients are added, in the place of ``policy.flat_gradient``.
 
         Raises:
             NoCompilerError: see `library`.
@@ -50,11 +53,10 @@ class NativeNetwork:
         self._library = functions()
         self._policy = policy
         self._reader = policy.inputs.readers[0]
-        self._network = _described(policy)
+        self._gradient = policy.flat_gradient if gradient is None else gradient
+        self._network = _described(policy, self._gradient)
         self._pointer = ctypes.addressof(self._network)
-        self._num_params = int(self._network.num_params)
-        self._parameters = tuple(policy.parameters())
-        self._head_at = policy.policy_head.weight.data_ptr()
+        self.num_params = int(self._network.num_params)
         self._memory = torch.empty(0)
         self._num_rows = 0
 
@@ -70,26 +72,6 @@ class NativeNetwork:
             found: tuple[Tensor, Tensor] = _Outputs.apply(self, self._policy.flat_parameters, leaf, apart)  # type: ignore[no-untyped-call]
             return found
         return self.outputs_kept(leaf)[:2]
-
-    def outputs_by_autograd(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs, whose gradients come to each parameter as those of torch do, for any optimizer."""
-        found: tuple[Tensor, Tensor] = _OutputsByAutograd.apply(self, observations, *self._parameters)  # type: ignore[no-untyped-call]
-        return found
-
-    def gradients(self, d_params: Tensor, d_values: Tensor, memory: Tensor) -> list[Tensor]:
-        """Those of each parameter, from derivatives for outputs with this memory; nothing else holds them."""
-        own = self._policy.flat_gradient.zero_()
-        self.through_outputs(d_params, d_values, memory)
-        parts = torch.split(own.clone(), [parameter.numel() for parameter in self._parameters])
-        return [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]
-
-    @property
-    def is_up_to_date(self) -> bool:
-        """Whether the parameters of the policy lie where they were: not after ``policy.to(...)``."""
-        return self._policy.policy_head.weight.data_ptr() == self._head_at
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return NativeNetwork, (self._policy,)
 
     def outputs_and_way_back(
         self, observations: Mapping[str, Tensor]
@@ -108,7 +90,7 @@ class NativeNetwork:
         num_rows = len(observations)
         inputs = self._read(observations)
         memory = torch.empty(self._library.sf_scratch(self._pointer, num_rows))
-        params, values = torch.empty(num_rows, self._num_params), torch.empty(num_rows)
+        params, values = torch.empty(num_rows, self.num_params), torch.empty(num_rows)
         self._library.sf_outputs(
             self._pointer, num_rows, inputs.data_ptr(), params.data_ptr(), values.data_ptr(), memory.data_ptr()
         )
@@ -135,9 +117,9 @@ class NativeNetwork:
             self._num_rows = num_rows
             self._memory = torch.empty(self._library.sf_scratch(self._pointer, num_rows))
         self._inputs, self._actions = self._read(observations), actions.contiguous()
-        found = torch.empty(3 + self._num_params, num_rows)
+        found = torch.empty(3 + self.num_params, num_rows)
         log_probs, entropies, values = found[:3].unbind()
-        params = found[3:].view(num_rows, self._num_params)
+        params = found[3:].view(num_rows, self.num_params)
         self._library.sf_forward(
             self._pointer, num_rows, self._inputs.data_ptr(), self._actions.data_ptr(), log_probs.data_ptr(),
             entropies.data_ptr(), values.data_ptr(), params.data_ptr(), self._memory.data_ptr(),
@@ -177,22 +159,6 @@ class _Outputs(torch.autograd.Function):
         return None, None, None, None
 
 
-class _OutputsByAutograd(torch.autograd.Function):
-    """See `NativeNetwork.outputs_by_autograd`."""
-
-    @staticmethod
-    def forward(ctx: Any, network: NativeNetwork, leaf: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
-        params, values, ctx.memory = network.outputs_kept(leaf)
-        ctx.network = network
-        return params, values
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        d_params, d_values = (gradient.contiguous() for gradient in grad_outputs)
-        return None, None, *ctx.network.gradients(d_params, d_values, ctx.memory)
-
-
 def has_native(policy: ActorCritic) -> bool:
     """Whether the outputs of a policy have a form in C: what is written out, on the CPU, with layers of usual sizes."""
     return (
@@ -205,18 +171,18 @@ def has_native(policy: ActorCritic) -> bool:
     )
 
 
-def native_network(policy: ActorCritic) -> NativeNetwork | None:
+def native_network(policy: ActorCritic, gradient: Tensor | None = None) -> NativeNetwork | None:
     """The form in C of a policy, None where it has none or there is no compiler, which is told once."""
     if not has_native(policy):
         return None
     try:
-        return NativeNetwork(policy)
+        return NativeNetwork(policy, gradient)
     except NoCompilerError as error:
         log.info("Small networks train with torch alone, which takes twice as long: %s.", error)
         return None
 
 
-def _described(policy: ActorCritic) -> Network:
+def _described(policy: ActorCritic, gradient: Tensor) -> Network:
     """Sizes, and where in the vectors of a policy its parameters lie."""
     (reader,) = policy.inputs.readers
     assert isinstance(reader, Numbers)
@@ -236,7 +202,7 @@ def _described(policy: ActorCritic) -> Network:
         value_weight=place(policy.value_head.weight),
         value_bias=place(policy.value_head.bias),
         parameters=policy.flat_parameters.data_ptr(),
-        gradients=policy.flat_gradient.data_ptr(),
+        gradients=gradient.data_ptr(),
         clip=reader.clip,
     )
     for tower, of_tower in enumerate(layers):

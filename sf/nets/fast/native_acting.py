@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,47 +101,34 @@ class NativeChoice:
         (leaf,) = info.observations.values()
         self._library, self._dtype, self._action = functions(), np.dtype(leaf.dtype), info.action
         self._network, self._kept = _described(info, config, flat), flat
-        self._version = np.zeros(1, np.int64)
-        self._steps: dict[int, _OneStep] = {}
-        """By the number of rows."""
+        self._make_room(0)
 
     def __call__(self, noise: Array, observations: Array) -> tuple[Array, Array, Array, Array]:
         """Actions, log-probabilities, values and parameters of the distributions."""
-        num_rows = len(observations)
-        step = self._steps.get(num_rows)
-        if step is None:
-            step = self._steps[num_rows] = self._step_of(num_rows)
-        step.observations[:] = observations.reshape(num_rows, -1)
-        self._library.sf_act(*step.pointers[:3], 0, 0, noise.ctypes.data, *step.pointers[3:])
-        return step.actions.copy(), step.log_probs.copy(), step.values.copy(), step.params.copy()
+        num_rows, num_params = len(observations), self._network.num_params
+        if num_rows > len(self._observations):
+            self._make_room(num_rows)
+        self._observations[:num_rows] = observations.reshape(num_rows, -1)
+        self._at.num_rows = num_rows
+        self._library.sf_act(*self._pointers[:3], 0, 0, noise.ctypes.data, *self._pointers[3:])
+        params = self._memory[: num_rows * num_params].reshape(num_rows, num_params)
+        return *(array[:num_rows].copy() for array in self._found), params.copy()
 
-    def _step_of(self, num_rows: int) -> _OneStep:
+    def _make_room(self, num_rows: int) -> None:
+        """For so many rows, of which fewer may be used."""
         network, action = self._network, self._action
-        observations = np.empty((num_rows, network.num_inputs), self._dtype)
+        self._observations = np.empty((num_rows, network.num_inputs), self._dtype)
         actions = np.empty(num_rows, np.int64) if action.is_scalar else np.empty((num_rows, len(action.columns)), "f4")
-        log_probs, values = np.empty((2, num_rows), np.float32)
-        memory = np.empty(self._library.sf_acting_scratch(ctypes.addressof(network), num_rows), np.float32)
-        params = memory[: num_rows * network.num_params].reshape(num_rows, -1)
-        versions, counts = np.zeros(num_rows, np.int64), np.zeros(1 + num_rows, np.int64)
-        stored = observations, actions, log_probs, values, versions, versions
-        at = TrajectoryMemory(1, True, 1, num_rows, *(array.ctypes.data for array in stored))
-        pointers = (
-            ctypes.addressof(network), ctypes.addressof(at), self._version.ctypes.data, counts.ctypes.data,
-            memory.ctypes.data,
+        self._found = actions, *np.empty((2, num_rows), np.float32)
+        self._memory = np.empty(self._library.sf_acting_scratch(ctypes.addressof(network), num_rows), np.float32)
+        self._words = np.zeros(2 + 2 * num_rows, np.int64)  # version of the network, versions of rows, counts
+        version, counts = self._words[1:], self._words[1 + num_rows :]
+        stored = self._observations, *self._found, version, version
+        self._at = TrajectoryMemory(1, True, 1, num_rows, *(array.ctypes.data for array in stored))
+        self._pointers = (
+            ctypes.addressof(network), ctypes.addressof(self._at), self._words.ctypes.data, counts.ctypes.data,
+            self._memory.ctypes.data,
         )  # fmt: skip
-        return _OneStep(observations, actions, log_probs, values, params, pointers, (at, versions, counts))
-
-
-class _OneStep(NamedTuple):
-    """Memory of one step, and pointers into it."""
-
-    observations: Array
-    actions: Array
-    log_probs: Array
-    values: Array
-    params: Array
-    pointers: tuple[int, ...]
-    kept: tuple[Any, ...]
 
 
 def _described(info: EnvInfo, config: ModelConfig, flat: Array) -> Network:
