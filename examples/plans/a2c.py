@@ -36,7 +36,7 @@ def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Any:
 
 
 def plan(workers: WorkerSet, config: Any) -> LocalIterator:
-    rollouts = ParallelRollouts(workers, mode="async" if config["sample_async"] else "bulk_sync")
+    rollouts = ParallelRollouts(workers, mode="async" if config["sample_async"] else "bulk_sync", num_async=2)
     train = rollouts.combine(ConcatBatches(config["train_batch_size"])).for_each(TrainOneStep(workers))
     return StandardMetricsReporting(train, workers, config)
 

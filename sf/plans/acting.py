@@ -212,13 +212,16 @@ class PlanActor(ActingBeside):
                 continue
             before = [state[rows].copy() for state in agents.states[number]]
             previous = agents.last_actions[rows], agents.last_rewards[rows]
-            actions, following, extra = self._compute(number, observations[rows], before, *previous)
+            seen = observations[rows]
+            actions, following, extra = self._compute(number, seen, before, *previous)
             slots.actions[slot, t, rows] = actions
             columns = {f"state_in_{i}": state for i, state in enumerate(before)} | extra
             columns |= {f"state_out_{i}": np.asarray(after) for i, after in enumerate(following)}
             if columns.keys() != self._acted[number]:
                 expect_columns(self.names[number], columns.keys(), self._acted[number], "Acting")
-            agents.note_said(number, t, rows, copies_of(columns, self.names[number], len(actions)))
+            if self._in_numpy[number] is None:
+                columns = copies_of(columns, self.names[number], len(seen))
+            agents.note_said(number, t, rows, columns)
             agents.keep_states(number, rows, following)
         slots.policy_version[slot, t] = self._num_steps
         agents.last_actions[:] = slots.actions[slot, t]

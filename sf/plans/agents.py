@@ -133,8 +133,9 @@ class GroupOfAgents:
     def note_step(self, rewards: Array, ended: Array) -> None:
         """After a step of all agents."""
         self.last_rewards[:] = rewards
-        self._returns += rewards * ~self._is_over
-        self._lengths += ~self._is_over
+        if self._agents_per_env > 1:  # that of one agent comes from its environment
+            self._returns += rewards * ~self._is_over
+            self._lengths += ~self._is_over
         self._steps += 1
         self._is_over |= ended
         self._begin_episodes()
@@ -154,7 +155,7 @@ class GroupOfAgents:
             rows = (envs[:, None] * len(agents) + agents).ravel()
         if len(agents) > 1:
             self._note_ended(envs, rows)
-        self._returns[rows] = self._lengths[rows] = 0
+            self._returns[rows] = self._lengths[rows] = 0
         self._episodes[rows] = self._next_episodes[rows // len(agents)]
         self._next_episodes[envs] += len(self._next_episodes)
         self._steps[rows] = self.last_rewards[rows] = self.last_actions[rows] = 0
