@@ -58,13 +58,17 @@ def refusals_told() -> Iterator[None]:
         raise
 
 
-def ensure_descriptors(num_processes: int, num_doorbells: int) -> None:
+def ensure_descriptors(num_processes: int, further: int) -> None:
     """Raises the soft limit on open files if the run needs more.
+
+    Args:
+        num_processes: children of this process.
+        further: descriptors for them, such as doorbells.
 
     Raises:
         ResourceError: the hard limit is lower still.
     """
-    needed = OTHERS + PER_PROCESS * num_processes + num_doorbells
+    needed = OTHERS + PER_PROCESS * num_processes + further
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or needed <= soft:
         return
@@ -87,7 +91,7 @@ def ensure_room_for_processes(with_torch: int, without_torch: int, further_threa
         ResourceError: too few open files, processes or threads are allowed.
     """
     num_processes = with_torch + without_torch
-    ensure_descriptors(num_processes, num_doorbells=num_processes + 1)
+    ensure_descriptors(num_processes, further=num_processes + 1)
     ensure_processes(num_processes, further_threads)
     return with_torch * MEMORY_WITH_TORCH + without_torch * MEMORY_WITHOUT_TORCH
 

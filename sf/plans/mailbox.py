@@ -25,6 +25,8 @@ from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 HEAD_WORDS = 4
 """Words of 32 bits."""
+BLOCKS_OF_A_MAILBOX = 3
+"""Its number and lengths, and two texts; each is an open file."""
 LENGTH_BYTES = 8
 """Bytes before a text, for its length."""
 ORDERS = "orders"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, check
 from sf.machine.cores import usable_cores
+from sf.machine.limits import ensure_descriptors
 from sf.plans.environments import env_name, registrations
-from sf.plans.mailbox import ORDERS, Mailbox, Parcels
+from sf.plans.mailbox import BLOCKS_OF_A_MAILBOX, ORDERS, Mailbox, Parcels
 from sf.plans.policy import columns_of
 from sf.plans.program import packed
 from sf.plans.spaces import observation_leaf
@@ -80,6 +81,8 @@ def wire_workers(
         shared, specs = wire(config, info, source, directory, {ORDERS: ORDERS_FIELD})
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
     topology, weights = shared.topology, Mailbox()
+    each = 1 + 2 * BLOCKS_OF_A_MAILBOX + topology.slots_per_group  # a bell, orders and calls, parcels
+    ensure_descriptors(num_workers, num_workers * each)
     parcels = [Parcels(topology.slots_of_group(worker)) for worker in range(num_workers)]
     worker = local if in_process else packed("A plan", replace(program, registered=registrations(source)))
     further: dict[str, Any] = {"columns": columns, "weights": weights, "worker": worker}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -85,3 +87,19 @@ def test_returns_of_teams_leave_out_what_was_dropped() -> None:
         assert len(episodes) >= 2
         assert {episode.length for episode in episodes} == {10}
         assert np.allclose([episode.reward for episode in episodes], 0)
+
+
+MANY = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (150, 4000))
+from sf.plans import WorkerSet
+from tests.helpers.planned import TEN_STEPS, CountingPolicy
+with WorkerSet(CountingPolicy, {"env": TEN_STEPS, "num_workers": 16, "rollout_fragment_length": 5}) as workers:
+    print([worker.sample().count for worker in workers.remote_workers()] == [5] * 16)
+"""
+
+
+@pytest.mark.more
+def test_the_limit_on_open_files_grows_with_the_workers() -> None:
+    done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "True", done.stderr
