@@ -101,25 +101,28 @@ def settings_of(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def import_file(path: Path) -> ModuleType:
-    """The module in a file: by its name where that leads to it, so that workers import it too.
+    """The module in a file, under the name by which others import it. Workers get what they need of it as it is.
 
     Raises:
         UsageError: there is no such file.
     """
     if not path.is_file():
         raise UsageError(f"There is no file {path}. Give a Python file with a trainer, like examples/plans/a2c.py.")
+    name = path.stem
     if not path.is_absolute() and ".." not in path.parts:
-        name = ".".join(path.with_suffix("").parts)
-        if importlib.util.find_spec(name.partition(".")[0]) is not None:
-            return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+        dotted = ".".join(path.with_suffix("").parts)
+        if importlib.util.find_spec(dotted.partition(".")[0]) is not None:
+            name = dotted
+    if "." in name:
+        importlib.import_module(name.rpartition(".")[0])
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     import cloudpickle
 
-    cloudpickle.register_pickle_by_value(module)  # workers cannot import it
+    cloudpickle.register_pickle_by_value(module)  # workers that import it would run what stands at its end
     spec.loader.exec_module(module)
     return module
 

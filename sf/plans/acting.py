@@ -18,12 +18,13 @@ from sf.errors import SfError, UsageError
 from sf.inference.bells import InferenceBells
 from sf.inference.small_worker import ActingBeside
 from sf.plans.agents import GroupOfAgents
+from sf.plans.answers import answer_of, checked_actions, copies_of
 from sf.plans.blame import blamed_on_plan
 from sf.plans.episode import Postprocessing, TeamEpisode, WholeEpisodes
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform, transformed
 from sf.plans.mailbox import ORDERS, Mailbox, Parcels, PlanAnswer, outcome_of
 from sf.plans.numpy_acting import act_in_numpy, network_in_numpy
-from sf.plans.policy import PolicyColumns, copies_of, expect_columns
+from sf.plans.policy import PolicyColumns, expect_columns
 from sf.plans.sample_batch import Batch
 from sf.plans.spaces import observation_leaf
 from sf.plans.trajectories import Finals, Trajectories
@@ -214,6 +215,8 @@ class PlanActor(ActingBeside):
             previous = agents.last_actions[rows], agents.last_rewards[rows]
             seen = observations[rows]
             actions, following, extra = self._compute(number, seen, before, *previous)
+            if self._in_numpy[number] is None:
+                actions = checked_actions(actions, self.names[number], len(seen), self.info.action)
             slots.actions[slot, t, rows] = actions
             columns = {f"state_in_{i}": state for i, state in enumerate(before)} | extra
             columns |= {f"state_out_{i}": np.asarray(after) for i, after in enumerate(following)}
@@ -232,7 +235,8 @@ class PlanActor(ActingBeside):
         if (act := self._in_numpy[number]) is not None:
             chosen, extra = act(observations)
             return chosen, [], extra
-        return self._policies[number].compute_actions(observations, states, actions, rewards, None, None)
+        found = self._policies[number].compute_actions(observations, states, actions, rewards, None, None)
+        return answer_of(self.names[number], found)
 
     def _note_step(self, group: int, slot: int, t: int) -> None:
         """The outcome of step t, which the environments have taken meanwhile."""

@@ -11,14 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
+from sf.errors import ConfigError
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.fast.drop_in import DropIn
 from sf.nets.inputs import Inputs
 from sf.nets.networks import make_encoder
 from sf.plans.minibatches import sequence_starts
+from sf.plans.program import unknown_settings
 from sf.shared.arena import Array
 from sf.spaces import EnvInfo
 from sf.spaces.from_gymnasium import action_spec, observation_leaves
+
+SETTINGS_OF_MODEL = "hiddens", "activation"
 
 
 class TorchModel(nn.Module):
@@ -124,3 +128,14 @@ def model_config(config: Mapping[str, Any], **network: Any) -> ModelConfig:
         encoder_mlp_layers=tuple(config.get("hiddens", (64, 64))), nonlinearity=config.get("activation", "tanh"),
         normalize_input=False, normalize_returns=False, adaptive_stddev=True, **network,
     )  # fmt: skip
+
+
+def expect_settings_of_model(config: Mapping[str, Any]) -> None:
+    """Refuses settings ``model`` that the default network does not read; a ``custom_model`` has its own.
+
+    Raises:
+        ConfigError: there is no setting of a name.
+    """
+    model = config.get("model", {})
+    if "custom_model" not in model and (problems := unknown_settings("model", model, SETTINGS_OF_MODEL)):
+        raise ConfigError(problems)

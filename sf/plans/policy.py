@@ -53,7 +53,16 @@ class PlanPolicy:
         raise NotImplementedError
 
     def compute_single_action(self, obs: Array, state: Sequence[Array] = ()) -> Any:
-        """The action for one observation; with recurrent states a tuple of it, the next states and extra columns."""
+        """The action for one observation; with recurrent states a tuple of it, the next states and extra columns.
+
+        Raises:
+            UsageError: the policy is recurrent, and there is no state.
+        """
+        if not len(state) and self.get_initial_state():
+            raise UsageError(
+                "This policy is recurrent. Begin an episode with state=policy.get_initial_state(), and go on with the "
+                "states that come back as the second part."
+            )
         before = [np.asarray(part)[None] for part in state]
         zeros = np.zeros((1, *self.action_space.shape), self.action_space.dtype)
         actions, after, extra = self.compute_actions(np.asarray(obs)[None], before, zeros, np.zeros(1, np.float32))
@@ -167,22 +176,6 @@ def expect_columns(policy: str, gave: Collection[str], expected: Collection[str]
                 f"{did} of policy {policy!r} gave {count} column {', '.join(map(repr, sorted(names)))}, unlike for a "
                 "batch of zeros. Give the same columns in every call."
             )
-
-
-def copies_of(columns: Mapping[str, Any], policy: str, num_rows: int) -> dict[str, Array]:
-    """What a policy gave beside actions for so many rows, as arrays of their own.
-
-    Raises:
-        UsageError: a column has more or fewer values.
-    """
-    found = {name: np.array(values) for name, values in columns.items()}
-    for name, values in found.items():
-        if not values.ndim or len(values) != num_rows:
-            raise UsageError(
-                f"Acting of policy {policy!r} gave the column {name!r} in the shape {list(values.shape)} for "
-                f"{num_rows} rows. Give one value for each row."
-            )
-    return found
 
 
 def expect_after(policy: str, after: SampleBatch, rows: int, columns: PolicyColumns | None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,3 +71,14 @@ def unpacked(text: bytes) -> Program:
     for spec in map(cloudpickle.loads, program.registered):
         gymnasium.registry.setdefault(spec.id, spec)
     return program
+
+
+def unknown_settings(what: str, given: Mapping[str, Any], known: Iterable[str]) -> list[str]:
+    """A sentence for each setting below another one that there is not."""
+    known, sentences = list(known), []
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
+            sentences.append(f"There is no setting {name!r} in {what}. {hint}")
+    return sentences

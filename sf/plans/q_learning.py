@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +14,7 @@ from sf.algorithms.epsilon import EpsilonSchedule
 from sf.errors import UsageError
 from sf.nets.categorical import EpsilonGreedy
 from sf.nets.fast.drop_in import DropIn
-from sf.plans.models import TorchModel
+from sf.plans.models import TorchModel, expect_settings_of_model
 from sf.plans.torch_policy import build_torch_policy
 
 
@@ -89,8 +90,12 @@ def make_q_model(policy: Any, obs_space: Any, action_space: Any, config: Mapping
     """The class ``custom_model`` of the settings, or `QModel`.
 
     Raises:
-        UsageError: it has no target network.
+        UsageError: it has no target network, or actions are no choices.
+        ConfigError: there is no setting of a name.
     """
+    if not isinstance(action_space, gym.spaces.Discrete):
+        raise UsageError(f"{type(policy).__name__} learns values of one choice, but the actions are {action_space}.")
+    expect_settings_of_model(config)
     make = config.get("model", {}).get("custom_model", QModel)
     if not (isinstance(make, type) and issubclass(make, QModel)):
         raise UsageError(f"{type(policy).__name__} needs a subclass of sf.plans.QModel, but custom_model is {make}.")

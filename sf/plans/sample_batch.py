@@ -63,6 +63,7 @@ class SampleBatch(dict[str, Any]):
 
         Raises:
             UsageError: the slice leaves rows out between its ends.
+            KeyError: there is no such column.
         """
         if isinstance(name, slice):
             start, stop, step = name.indices(self.count)
@@ -73,6 +74,8 @@ class SampleBatch(dict[str, Any]):
                 )
             return self.slice(start, stop)
         self.accessed_keys.add(name)
+        if name not in self.keys():
+            raise KeyError(f"The batch has no column {name!r}, only {', '.join(self)}.")
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from sf.errors import UsageError
+from sf.learner.algorithm_state import load_parts, state_of_parts
 from sf.plans.distributions import ActionDistribution, distribution_for
-from sf.plans.models import TorchModel
-from sf.plans.policy import Actions, PlanPolicy, dummy_batch
+from sf.plans.models import TorchModel, expect_settings_of_model
+from sf.plans.policy import Actions, PlanPolicy, dummy_batch, expect_after
 from sf.plans.sample_batch import SampleBatch
 from sf.shared.arena import Array
 
@@ -130,6 +132,10 @@ class TorchPolicy(PlanPolicy):
         self.model.eval()  # as in `sf-train`, so that the policy that trains is the one that acted
         self._call("before_loss_init", *spaces)
         made = hooks.optimizer_fn(self, self.config) if hooks.optimizer_fn else None
+        if made is not None and not isinstance(made, torch.optim.Optimizer):
+            raise self._wrong(
+                "optimizer_fn", made, "one torch optimizer; keep a further one in an attribute of the policy"
+            )
         self.optimizer = made or torch.optim.Adam(self.model.parameters(), lr=self.config.get("lr", 5e-4), fused=True)
         self.columns_read: frozenset[str] = frozenset()
         """Columns that loss and statistics read, and so the only ones that become tensors."""
@@ -155,7 +161,12 @@ class TorchPolicy(PlanPolicy):
             states = [torch.as_tensor(state) for state in state_batches]
             distribution, extra = None, {}
             if self.hooks.action_sampler_fn:
-                actions, log_probs, after = self.hooks.action_sampler_fn(self, self.model, columns, states)
+                sampled = self.hooks.action_sampler_fn(self, self.model, columns, states)
+                if not (isinstance(sampled, tuple) and len(sampled) == 3 and isinstance(sampled[0], Tensor)):
+                    raise self._wrong(
+                        "action_sampler_fn", sampled, "actions and log-probabilities as tensors, and a list of states"
+                    )
+                actions, log_probs, after = sampled
             else:
                 inputs, dist_class, after = self._inputs(columns, states)
                 distribution = dist_class(inputs, self.model)
@@ -199,6 +210,11 @@ class TorchPolicy(PlanPolicy):
             return gradients, info
         batch = self._as_tensors(postprocessed_batch)
         loss = self._loss(batch)
+        if not loss.isfinite():  # it may be for the batch of zeros
+            raise UsageError(
+                f"The loss of the policy {self.hooks.name} is {loss.item()}; its weights are as they were before. Look "
+                "for a division by 0, a logarithm of 0, or a learning rate that is too large."
+            )
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         info = dict(self._call("extra_grad_process_fn", self.optimizer, loss) or {})
@@ -235,18 +251,26 @@ class TorchPolicy(PlanPolicy):
             raise UsageError(f"{error} A policy takes the weights of a network with the same parameters.") from error
 
     def get_state(self) -> dict[str, Any]:
-        """See `PlanPolicy`: with the optimizer."""
-        return super().get_state() | {"optimizer": self.optimizer.state_dict(), "timestep": self.global_timestep}
+        """See `PlanPolicy`: with optimizers, and modules and parameters in attributes of the policy."""
+        own = {"optimizer": self.optimizer.state_dict(), "timestep": self.global_timestep}
+        return super().get_state() | own | {"parts": state_of_parts(self._further_parts())}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """See `PlanPolicy`."""
         super().set_state(state)
         self.optimizer.load_state_dict(state["optimizer"])
+        if "parts" in state:  # not in those of earlier versions
+            load_parts(self._further_parts(), state["parts"])
         self.global_timestep = state["timestep"]
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """See `PlanPolicy`."""
         self.global_timestep = global_vars["timestep"]
+
+    def _further_parts(self) -> Any:
+        """What attributes hold beside the model and its optimizer."""
+        known = self.model, self.optimizer
+        return SimpleNamespace(**{name: part for name, part in vars(self).items() if not any(part is x for x in known)})
 
     def _call(self, hook: str, *arguments: Any) -> Any:
         function = getattr(self.hooks, hook)
@@ -262,6 +286,7 @@ class TorchPolicy(PlanPolicy):
         if hooks.make_model:
             return hooks.make_model(self, *spaces), dist_class  # type: ignore[return-value]  # the hooks know theirs
         assert dist_class is not None
+        expect_settings_of_model(self.config)
         num_outputs = dist_class.required_model_output_shape(self.action_space)
         make = self.config.get("model", {}).get("custom_model", TorchModel)
         return make(*spaces[:2], num_outputs, self.config.get("model", {})), dist_class
@@ -291,7 +316,10 @@ class TorchPolicy(PlanPolicy):
 
     def _find_columns(self) -> None:
         """By a batch of zeros; gradients are not followed."""
-        batch = self._as_tensors(self.postprocess_trajectory(dummy_batch(self)), everything=True)
+        zeros = dummy_batch(self)
+        count, batch = zeros.count, self.postprocess_trajectory(zeros)
+        expect_after(self.hooks.name, batch, count, None)
+        batch = self._as_tensors(batch, everything=True)
         with torch.random.fork_rng(devices=[]):
             self._loss(batch)
             self._statistics(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from sf.errors import CheckpointError, ConfigError, UsageError
 from sf.plans.local_iterator import NOT_READY, LocalIterator, NotReady
 from sf.plans.policy import PlanPolicy
-from sf.plans.program import default_mapping
+from sf.plans.program import default_mapping, unknown_settings
 from sf.plans.rollout_ops import STEPS_SAMPLED
 from sf.plans.saved_state import load, save
 from sf.plans.worker_set import SETTINGS, WorkerSet
@@ -118,9 +118,9 @@ class Trainer:
         """The local worker's."""
         return self.workers.local_worker().get_policy(policy_id)
 
-    def compute_single_action(self, obs: Any, policy_id: str = "default_policy") -> Any:
+    def compute_single_action(self, obs: Any, policy_id: str = "default_policy", state: Sequence[Any] = ()) -> Any:
         """See `PlanPolicy.compute_single_action`."""
-        return self.get_policy(policy_id).compute_single_action(obs)
+        return self.get_policy(policy_id).compute_single_action(obs, state)
 
     def save(self, checkpoint_dir: str | Path, keep: int | None = None) -> str:
         """Writes policies, optimizers and counters into a folder of their own; returns its path, for `restore`.
@@ -266,6 +266,10 @@ def merged(cls: type[Trainer], config: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError([f"{cls.name} has no setting {', '.join(unknown)}. {hint}"])
     numbers = {name: value for name, value in known.items() if type(value) in (int, float)}
     texts = [name for name in numbers if isinstance(config.get(name), str)]
-    if problems := [f"{name}={config[name]!r} must be a number, such as {numbers[name]}." for name in texts]:
+    problems = [f"{name}={config[name]!r} must be a number, such as {numbers[name]}." for name in texts]
+    if isinstance(size := config.get("train_batch_size", 1), int) and size < 1:
+        problems += [f"train_batch_size={size} must be 1 or more."]
+    problems += unknown_settings("multiagent", config.get("multiagent", {}), COMMON["multiagent"])
+    if problems:
         raise ConfigError(problems)
     return {name: copy.deepcopy(config.get(name, value)) for name, value in known.items()}

@@ -1,0 +1,72 @@
+"""What policies of plans answer in workers: anything else than they should is told with their name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sf.errors import UsageError
+from sf.shared.arena import Array
+from sf.spaces import ActionSpec
+
+MOST_SHOWN = 8
+"""Numbers in a message."""
+
+
+def answer_of(policy: str, found: Any) -> tuple[Any, Any, Any]:
+    """Actions, recurrent states and extra columns.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if isinstance(found, tuple) and len(found) == 3:
+        return found
+    raise UsageError(
+        f"compute_actions of policy {policy!r} must return a tuple of actions, recurrent states and extra columns, but "
+        f"returned a {type(found).__name__}."
+    )
+
+
+def checked_actions(actions: Any, policy: str, num_rows: int, spec: ActionSpec) -> Array:
+    """The actions of some rows, which environments can take.
+
+    Args:
+        actions: that the policy gave.
+        policy: its name.
+        num_rows: that it acted for.
+        spec: of one action.
+
+    Raises:
+        UsageError: there are more or fewer, or they are no choices of the space.
+    """
+    found, choices = np.asarray(actions), [column.num_choices for column in spec.columns]
+    shape = (num_rows,) if spec.is_scalar else (num_rows, len(choices))
+    is_valid, expected = found.shape == shape and found.dtype.kind in "biuf", f"an array of shape {list(shape)}"
+    if all(choices):
+        expected += f" with whole numbers from 0 to {' and '.join(str(n - 1) for n in choices)}"
+        is_valid &= is_valid and bool(((found >= 0) & (found < choices) & (found == np.floor(found))).all())
+    if not is_valid:
+        values = "" if found.size > MOST_SHOWN else f" {found.tolist()}"
+        raise UsageError(
+            f"compute_actions of policy {policy!r} gave {found.dtype.name}{list(found.shape)}{values}, "
+            f"expected {expected}."
+        )
+    return found
+
+
+def copies_of(columns: Mapping[str, Any], policy: str, num_rows: int) -> dict[str, Array]:
+    """What a policy gave beside actions for so many rows, as arrays of their own.
+
+    Raises:
+        UsageError: a column has more or fewer values.
+    """
+    found = {name: np.array(values) for name, values in columns.items()}
+    for name, values in found.items():
+        if not values.ndim or len(values) != num_rows:
+            raise UsageError(
+                f"Acting of policy {policy!r} gave the column {name!r} in the shape {list(values.shape)} for "
+                f"{num_rows} rows. Give one value for each row."
+            )
+    return found
