@@ -149,7 +149,10 @@ class Trainer:
         try:
             self.load_state(load(Path(checkpoint_path)))
         except Exception as error:  # a damaged file can raise anything
-            raise CheckpointError(f"{checkpoint_path} cannot be gone on from: {error}") from error
+            raise CheckpointError(
+                f"{checkpoint_path} cannot be gone on from: {error} Only the trainer that saved it goes on from "
+                "it; another one needs another directory, with sf-plan another --experiment."
+            ) from error
 
     def state(self) -> dict[str, Any]:
         """Everything that `load_state` needs: that of the policies, and counters."""
