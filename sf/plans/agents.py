@@ -25,7 +25,7 @@ class GroupOfAgents:
         Args:
             topology: sizes of a group.
             actions: [rows, ...], for their type.
-            first_episode: the numbers of episodes begin here, see `environment_of`.
+            first_episode: the numbers of its episodes begin here.
         """
         rows, self._agents_per_env = topology.rows, topology.agents_per_env
         shape = topology.rollout, rows

@@ -6,7 +6,6 @@ or is called in a way that C has no form for, torch computes.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from typing import Any
 
@@ -38,12 +37,11 @@ class DropIn:
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._name, leaf = next(iter(network.info.observations.items()))
         self._shape = leaf.shape
-        has_two = network.value_encoder is not None
-        for_params = [network.policy_head, *([network.encoder] if has_two else [])]
-        for_values = [network.value_head, *([network.value_encoder] if network.value_encoder is not None else [])]
-        self._only_for_params, self._only_for_values = (
-            set[Tensor](itertools.chain(*(module.parameters() for module in some))) for some in (for_params, for_values)
-        )
+        self._only_for_params: set[Tensor] = set(network.policy_head.parameters())
+        self._only_for_values: set[Tensor] = set(network.value_head.parameters())
+        if network.value_encoder is not None:
+            self._only_for_params |= set(network.encoder.parameters())
+            self._only_for_values |= set(network.value_encoder.parameters())
 
     def __call__(self, network: ActorCritic, leaf: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters of the action distribution [N, P] and normalized values [N].
