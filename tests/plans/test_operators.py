@@ -186,7 +186,9 @@ def test_d27_gradients_are_applied_and_only_their_worker_is_updated(together: Wo
 
     def when_both_are_full(item: Any) -> Any:
         """The other worker has begun its fragment, so that it has taken its weights before."""
-        together.fragments.wait({0, 1} - {LocalIterator.get_metrics().current_actor.index})
+        (other,) = {0, 1} - {LocalIterator.get_metrics().current_actor.index}
+        while together.fragments._wanted[other] and not together.fragments.wait({other}, 0.1):
+            pass  # it may have been taken already
         return item
 
     apply = AsyncGradients(together).for_each(when_both_are_full).for_each(ApplyGradients(together, update_all=False))
