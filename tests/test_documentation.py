@@ -69,6 +69,9 @@ def test_ppo_details_name_what_exists() -> None:
 
 
 def test_functions_of_the_reading_hour_exist() -> None:
-    named = re.findall(r"^\| `([\w.]+)` in `([\w/.]+)` \|", (DOCS / "contributing.md").read_text(), re.M)
-    assert len(named) >= 8
+    """By default, and otherwise."""
+    page = (DOCS / "contributing.md").read_text()
+    hour = page[page.index("## Read the code in an hour") : page.index("## Add to the pages")]
+    named = re.findall(r"`([\w.]+)` in `([\w/.]+)`", hour)
+    assert len(named) >= 14
     assert [name for name, source in named if not is_defined(source, name)] == []

@@ -18,13 +18,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCPStore, Work
 
 from sf.errors import WorkerCrashed
 from sf.machine.rank import Rank
+from sf.nets.private import PrefixStore, Store, TCPStore, Work, gloo_group
 from sf.processes.process import RUNNING, Stopped
 from sf.shared.arena import Array
 from sf.shared.exchange import PeerLost
@@ -95,12 +95,9 @@ def meet(rank: Rank, store: Store, look: Callable[[], None]) -> ProcessGroup:
             )
         look()
         time.sleep(0.05)
-    gloo: Any = ProcessGroupGloo  # whose stubs know no constructor with options
-    options = gloo._Options()
-    options._timeout, options._threads = NO_LIMIT, 1
-    all_here = rank.local_world_size == rank.world_size
-    options._devices = [gloo.create_device(hostname=LOOPBACK) if all_here else gloo.create_default_device()]
-    return cast(ProcessGroup, gloo(PrefixStore("gloo", store), rank.rank, rank.world_size, options))
+    host = LOOPBACK if rank.local_world_size == rank.world_size else None
+    group = gloo_group(PrefixStore("gloo", store), rank.rank, rank.world_size, host, NO_LIMIT)
+    return cast(ProcessGroup, group)
 
 
 class Pulse:

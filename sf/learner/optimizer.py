@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sf.config import LearnerConfig
 from sf.learner.small_steps import is_small, small_steps
+from sf.nets.private import adam_step
 from sf.policy import ActorCritic
 
 
@@ -40,9 +41,9 @@ class Adam:
         """Changes the parameters by the flat gradient."""
         self.num_steps += 1
         self._step_number.fill_(self.num_steps)  # the operation does not count by itself
-        torch._fused_adam_(
-            [self._parameters], [self._gradient], [self.exp_avg], [self.exp_avg_sq], [], [self._step_number],
-            lr=lr, beta1=self.beta1, beta2=self.beta2, eps=self.eps, weight_decay=0.0, amsgrad=False, maximize=False,
+        adam_step(
+            self._parameters, self._gradient, self.exp_avg, self.exp_avg_sq, self._step_number,
+            lr, self.beta1, self.beta2, self.eps,
         )  # fmt: skip
 
 

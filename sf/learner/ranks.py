@@ -14,11 +14,11 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Work
 
 from sf.learner.meeting import HUNG_S, Pulse, RankLost, carry_reasons, meet, open_store, stop_looker, what_was_lost
 from sf.learner.peers import HostCopy, Team
 from sf.machine.rank import Rank
+from sf.nets.private import PrefixStore, Work
 from sf.shared.arena import Arena
 from sf.shared.doorbell import Doorbell
 from sf.shared.leaving import Leaving

@@ -18,8 +18,6 @@ from multiprocessing import (
     connection,
     context,
     forkserver,
-    popen_forkserver,
-    popen_spawn_posix,
     reduction,
     resource_tracker,
     spawn,
@@ -29,6 +27,7 @@ from typing import Any, NamedTuple
 
 from sf.machine.limits import ensure_file_size
 from sf.processes.failures import Failure, how_it_ended
+from sf.processes.private import descriptor_class
 from sf.processes.process import ChildJob, Ready
 from sf.processes.simulators import Simulators, starting
 from sf.processes.spare import Spare
@@ -91,7 +90,7 @@ class Packed:
         """
         self.descriptors: list[int] = []
         self._is_forked = is_forked
-        self.DupFd = popen_forkserver._DupFd if is_forked else popen_spawn_posix._DupFd
+        self.DupFd = descriptor_class(is_forked)
         preparation = spawn.get_preparation_data(job.name) | {"start_method": "spawn"}
         if is_our_command():  # a script of the user's reads its own again
             preparation["sys_argv"] = sys.argv[:1]

@@ -13,13 +13,14 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from multiprocessing import forkserver, resource_tracker, spawn, util
+from multiprocessing import spawn, util
 from typing import NoReturn
 
 from sf.machine.limits import one_thread_each
 from sf.machine.loading import load
 from sf.machine.memory import huge_pages
 from sf.machine.variables import variables
+from sf.processes.private import interpreter_flags, run_job_and_exit
 from sf.processes.ties import MARK, end_with_parent, stop_signals_blocked
 
 ROOM_FOR_MARK = " " * 200
@@ -94,7 +95,7 @@ def pages_for(name: str) -> contextlib.AbstractContextManager[None]:
 
 def start_program(connection: int, arguments: Sequence[str]) -> int:
     """A new Python that runs `main` with these arguments; returns its process number."""
-    flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    flags = interpreter_flags()
     line = [spawn.get_executable(), *flags, "-c", MAIN, json.dumps([*map(str, sys.path)]), str(connection), *arguments]
     return util.spawnv_passfds(os.fsencode(spawn.get_executable()), line, [connection])
 
@@ -114,9 +115,8 @@ def wait_for_job(connection: int, parent: int, modules: Sequence[str]) -> NoRetu
         message, descriptors, *_ = socket.recv_fds(arrivals, 1, MOST_DESCRIPTORS)
     if not message:
         os._exit(0)
-    job, tracker, *forkserver._forkserver._inherited_fds = descriptors  # type: ignore[attr-defined]
-    resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]
-    os._exit(spawn._main(job, os.dup(job)))
+    job, tracker, *inherited = descriptors
+    run_job_and_exit(job, tracker, inherited)
 
 
 MOST_DESCRIPTORS = 250

@@ -20,6 +20,7 @@ from torch import Tensor
 from sf.console import Console
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.outputs import Evaluation
+from sf.nets.private import compile_in_one_thread
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +71,7 @@ def _compiled(evaluate: Evaluate) -> Evaluate:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sf" / "torchinductor"
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
-    from torch._inductor import config
-
-    config.compile_threads = 1  # more would be processes that torch starts and keeps
+    compile_in_one_thread()
     return torch.compile(evaluate)
 
 

@@ -27,13 +27,13 @@ class DropIn:
         self._native = native_network(network, self._gradient)
         self._one_at_a_time = threading.Lock()
         self._places = [
-            (module._parameters, name, parameter, parameter.data_ptr())
+            (module, name, parameter, parameter.data_ptr())
             for module in network.modules()
-            for name, parameter in module._parameters.items()
-            if parameter is not None
+            for name, parameter in module.named_parameters(recurse=False)
         ]
-        """Where each parameter is kept, and where it lies."""
+        """Which module has each parameter, and where it lies."""
         self._parameters = list(network.parameters())
+        self.num_parameters = len(self._parameters)
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._name, leaf = next(iter(network.info.observations.items()))
         self._shape = leaf.shape
@@ -81,7 +81,7 @@ class DropIn:
             network is self.network
             and leaf.is_cpu
             and tuple(leaf.shape[1:]) == self._shape
-            and all(kept.get(name) is p and p.data_ptr() == at for kept, name, p, at in self._places)
+            and all(getattr(module, name, None) is p and p.data_ptr() == at for module, name, p, at in self._places)
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -106,5 +106,5 @@ class _OutputsByAutograd(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch refuses weights that have changed meanwhile
         if all(gradient is None for gradient in grad_outputs):
-            return (None,) * (3 + len(ctx.drop_in._parameters))
+            return *[None] * 3, *[None] * ctx.drop_in.num_parameters
         return None, None, None, *ctx.drop_in.gradients(*grad_outputs, ctx.memory)
