@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sf.monitor.hints import Seen
 from sf.monitor.snapshot import Snapshot
 
 ENDLESS_S, ENDLESS_STEPS = 30.0, 2_000
@@ -60,13 +61,13 @@ class EndlessEpisodes:
         self._rows = num_envs * num_agents
         self._is_told = False
 
-    def look(self, first: Snapshot, snapshot: Snapshot, num_episodes: int) -> str | None:
-        """A sentence if it is time for one; `num_episodes` have ended since `first`."""
-        steps = snapshot.collected // self._rows
-        if num_episodes or self._is_told:
+    def look(self, seen: Seen) -> str | None:
+        """See `Hint`."""
+        steps = seen.now.collected // self._rows
+        if sum(seen.ended.counts) or self._is_told:
             self._is_told = True
             return None
-        if snapshot.time_s - first.time_s < ENDLESS_S or steps < ENDLESS_STEPS:
+        if seen.now.time_s - seen.first.time_s < ENDLESS_S or steps < ENDLESS_STEPS:
             return None
         self._is_told = True
         return (

@@ -6,8 +6,8 @@ import math
 
 from sf.config import RunConfig
 from sf.console import rounded
-from sf.monitor.episodes import EpisodeWindows
-from sf.monitor.settled import LONGEST, SettledEpisodes
+from sf.monitor.hints import Seen
+from sf.monitor.settled import LONGEST
 
 FIRST_S = 5.0
 """It is said after so long, and once: most runs wait less than that."""
@@ -19,9 +19,9 @@ class LeftOut:
     def __init__(self) -> None:
         self._is_told = False
 
-    def look(self, settled: SettledEpisodes) -> str | None:
-        """A sentence if there are some for the first time."""
-        if self._is_told or not (number := settled.num_endless):
+    def look(self, seen: Seen) -> str | None:
+        """See `Hint`."""
+        if self._is_told or not (number := seen.settled.num_endless):
             return None
         self._is_told = True
         episodes = "1 episode goes" if number == 1 else f"{number} episodes go"
@@ -41,14 +41,9 @@ class GoalWaits:
         self._since_s = math.inf
         self._told = False
 
-    def look(self, now_s: float, ended: EpisodeWindows, settled: SettledEpisodes) -> str | None:
-        """A sentence if it is time for one.
-
-        Args:
-            now_s: by any clock.
-            ended: all episodes that have ended.
-            settled: those of them that decide.
-        """
+    def look(self, seen: Seen) -> str | None:
+        """See `Hint`."""
+        now_s, ended, settled = seen.now.time_s, seen.ended, seen.settled
         if self._goal is None or self._told or ended.num_kept(0) < self._num_episodes:
             return None
         mean, sure = ended.mean_rewards(self._num_episodes)[0], settled.mean_score(0, self._num_episodes)

@@ -22,6 +22,7 @@ from sf.monitor.event_file import Facts
 from sf.monitor.expected_lag import ExpectedLag
 from sf.monitor.goal import GoalWaits, LeftOut
 from sf.monitor.high_lag import HighLag
+from sf.monitor.hints import Hint, Seen
 from sf.monitor.lines import (
     REFRESHES_PER_LINE,
     REPORT_INTERVAL_S,
@@ -99,9 +100,8 @@ class Monitor:
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
         self._reported_s = -math.inf
-        self._high_lag, self._clipped = HighLag(config, num_agents), ClippedRewards(config.rollout.reward_clip)
+        self._high_lag = HighLag(config, num_agents)
         self._needed = samples_per_iteration(config) * config.num_shares
-        self._standstill = Standstill(samples_per_iteration(config))
         workers, envs = config.rollout.num_workers, config.rollout.num_envs_per_worker
         assert workers is not None
         assert envs is not None
@@ -111,8 +111,13 @@ class Monitor:
         self.settled = SettledEpisodes(len(policies), num_rows, size)
         """For decisions."""
         self._reached = Reached(config, self.episodes, self.settled)
-        self._goal_waits, self._left_out = GoalWaits(config.run), LeftOut()
-        self._endless = EndlessEpisodes(workers * envs, num_agents)
+        self._hints: tuple[Hint, ...] = (
+            ClippedRewards(config.rollout.reward_clip),
+            Standstill(samples_per_iteration(config)),
+            EndlessEpisodes(workers * envs, num_agents),
+            GoalWaits(config.run),
+            LeftOut(),
+        )
         self._has_nothing_left = False
         """Everything was learned before this start."""
 
@@ -156,14 +161,9 @@ class Monitor:
         for policy_id in range(0 if self._has_nothing_left else len(snapshot.policies)):
             self.curves.write_what_is_due(policy_id, snapshot)
         self._high_lag.look(snapshot)
-        for sentence in (
-            self._clipped.look(snapshot),
-            self._standstill.look(snapshot),
-            self._endless.look(self._first, snapshot, sum(self.episodes.counts)),
-            self._goal_waits.look(snapshot.time_s, self.episodes, self.settled),
-            self._left_out.look(self.settled),
-        ):
-            if sentence:
+        seen = Seen(self._first, snapshot, self.episodes, self.settled)
+        for hint in self._hints:
+            if sentence := hint.look(seen):
                 self._console.line(sentence)
         if self._draw_timer.is_due(snapshot.time_s):
             self._draw(self._first, snapshot)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sf.monitor.snapshot import Snapshot
+from sf.monitor.hints import Seen
 
 FIRST_S = 30.0
 """After so long it is said for the first time, and then each time that it has lasted twice as long."""
@@ -26,8 +26,9 @@ class Standstill:
         self._lasts_s, self._told_after_s = 0.0, FIRST_S
         self._iterations = self._samples = -1
 
-    def look(self, snapshot: Snapshot) -> str | None:
-        """A sentence if it is time for one."""
+    def look(self, seen: Seen) -> str | None:
+        """See `Hint`."""
+        snapshot = seen.now
         iterations = sum(policy.iterations for policy in snapshot.policies)
         samples = sum(policy.samples for policy in snapshot.policies)
         waits = all(policy.waits for policy in snapshot.policies)

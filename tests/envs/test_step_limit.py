@@ -28,7 +28,9 @@ from sf.errors import ConfigError
 from sf.evaluator import playing, watching
 from sf.evaluator import worker as evaluation
 from sf.monitor.beginning import ENDLESS_S, ENDLESS_STEPS, EndlessEpisodes
+from sf.monitor.episodes import EpisodeWindows
 from sf.policy import ActorCritic
+from sf.shared.episodes import Episode
 from sf.shared.messages import EvaluationDone
 from sf.spaces import EnvInfo
 from sf.storage import checkpoint
@@ -37,6 +39,7 @@ from tests.environments.episode_ends import EndlessLives
 from tests.environments.first_hour import Endless, EndlessPair
 from tests.envs.test_vectorization import Many
 from tests.helpers.lab import make_lab, step_until
+from tests.helpers.monitored import seen_at
 from tests.monitor.test_beginning import snapshot
 
 SMALL = ModelConfig(encoder_mlp_layers=(8,))
@@ -201,14 +204,16 @@ def test_the_console_says_once_that_no_episode_has_ended() -> None:
     began_s, enough = 5000.0, 8 * ENDLESS_STEPS
     first, late = snapshot(began_s, 0), began_s + ENDLESS_S + 1
     endless = EndlessEpisodes(num_envs=4, num_agents=2)
-    assert endless.look(first, snapshot(late, enough - 8), 0) is None, "too few steps"
-    assert endless.look(first, snapshot(began_s + ENDLESS_S - 1, enough), 0) is None, "too early"
-    said = endless.look(first, snapshot(late, enough), 0)
+    assert endless.look(seen_at(snapshot(late, enough - 8), first=first)) is None, "too few steps"
+    assert endless.look(seen_at(snapshot(began_s + ENDLESS_S - 1, enough), first=first)) is None, "too early"
+    said = endless.look(seen_at(snapshot(late, enough), first=first))
     assert said is not None
     assert said.startswith("No episode has ended yet, after about 2,000 steps of each environment")
     assert "--max_episode_steps" in said
-    assert endless.look(first, snapshot(2 * late, 2 * enough), 0) is None, "said already"
-    assert EndlessEpisodes(4, 2).look(first, snapshot(late, enough), 1) is None
+    assert endless.look(seen_at(snapshot(2 * late, 2 * enough), first=first)) is None, "said already"
+    ended = EpisodeWindows(1, 10)
+    ended.add([Episode(0, 1.0, 1, 1.0)])
+    assert EndlessEpisodes(4, 2).look(seen_at(snapshot(late, enough), ended, first=first)) is None
 
 
 def save(directory: Path, max_episode_steps: int | None = None) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig
 from sf.machine.origin import Origin
 from sf.monitor import Console, Monitor, PolicySnapshot, Snapshot
+from sf.monitor.episodes import EpisodeWindows
+from sf.monitor.hints import Seen
+from sf.monitor.settled import SettledEpisodes
 from sf.shared.episodes import Episode
 from sf.shared.ledger import Ledger
 
@@ -19,6 +22,16 @@ SECONDS = {
     "inference-0-0": {"forward": 1.0, "wait": 3.0},
     "learner-0": {"update": 2.0, "wait": 2.0},
 }
+
+
+def seen_at(
+    now: Snapshot,
+    ended: EpisodeWindows | None = None,
+    settled: SettledEpisodes | None = None,
+    first: Snapshot | None = None,
+) -> Seen:
+    """What hints look at, with nothing in place of what is left out."""
+    return Seen(first or now, now, ended or EpisodeWindows(1, 1), settled or SettledEpisodes(1, 1, 1))
 
 
 class Tape(Console):

@@ -21,7 +21,7 @@ from sf.monitor.settled import LONGEST, SettledEpisodes
 from sf.shared.episodes import Episode
 from sf.shared.ledger import Ledger
 from tests.helpers.commands import EXPERIMENT, NAME, run
-from tests.helpers.monitored import SECONDS, Tape, config
+from tests.helpers.monitored import SECONDS, Tape, config, seen_at
 
 SMALL = (
     "--env=tests.environments.luck:Lottery-v0",
@@ -139,7 +139,7 @@ def test_an_endless_episode_holds_decisions_back_for_a_time() -> None:
     for step in range(30):
         settled.add([Episode(0, float(row), 1000, 0.0, row=row) for row in range(1, 4)])  # and none of row 0
         assert (settled.mean_score(0, 10) is None) == (step < 26), "27 episodes of 1,000 steps"
-        told += [sentence for _ in range(2) if (sentence := left_out.look(settled))]
+        told += [sentence for _ in range(2) if (sentence := left_out.look(seen_at(Snapshot(0.0, ()), settled=settled)))]
     (only,) = told
     assert only.startswith("Warning: 1 episode goes on for more than about 27,000 steps, and so --stop_at_reward and ")
     assert settled.mean_score(0, 3) == 2.0
@@ -179,7 +179,7 @@ def test_a_run_says_once_that_its_goal_waits() -> None:
     )
     for window in (ended, settled):
         window.add(one(0, 1.0) for _ in range(100))
-    told = [waits.look(now_s, ended, settled) for now_s in (0.0, 4.9, 5.0, 6.0)]
+    told = [waits.look(seen_at(Snapshot(now_s, ()), ended, settled)) for now_s in (0.0, 4.9, 5.0, 6.0)]
     assert told == [
         None,
         None,

@@ -13,6 +13,7 @@ from sf.monitor.snapshot import PolicySnapshot, Snapshot
 from sf.monitor.standstill import Standstill
 from sf.run.supervisor import train
 from tests.helpers.lab import make_config
+from tests.helpers.monitored import seen_at
 
 
 def told(*seen: tuple[float, int, int], busy: bool = False) -> list[tuple[float, str]]:
@@ -23,7 +24,7 @@ def told(*seen: tuple[float, int, int], busy: bool = False) -> list[tuple[float,
             PolicySnapshot(iterations=iterations, samples=samples, waits=not busy),
             PolicySnapshot(iterations=5, samples=7, waits=True),
         )
-        if sentence := watching.look(Snapshot(time_s, policies)):
+        if sentence := watching.look(seen_at(Snapshot(time_s, policies))):
             found.append((time_s, sentence))
     return found
 
