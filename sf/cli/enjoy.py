@@ -11,6 +11,7 @@ from typing import Annotated
 
 from sf.cli.command import run_command
 from sf.cli.experiments import environment, experiment_directory, trust
+from sf.cli.which import WhichPolicy
 from sf.config.ranges import ABOVE_0, AT_LEAST_1, SEED
 from sf.errors import ConfigError, ExitCode
 
@@ -20,17 +21,9 @@ LONGEST_EPISODE = 10_000
 
 
 @dataclass(frozen=True)
-class EnjoyConfig:
+class EnjoyConfig(WhichPolicy):
     """Which policy is watched and how."""
 
-    experiment: str | None = None
-    """Name of the run that saved the policy."""
-    train_dir: str = "train_dir"
-    """Directory that holds the experiments."""
-    checkpoint: str = "latest"
-    """Checkpoint of the experiment: latest, best, or a name like checkpoint_000000552_141312."""
-    policy: str | None = None
-    """Directory of a policy that was saved with PolicySaver, instead of an experiment; it needs --env."""
     num_episodes: Annotated[int, AT_LEAST_1] = 1
     """Episodes to play."""
     deterministic: bool = False

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from sf.cli.command import run_command
 from sf.cli.experiments import chosen_policy, trust
+from sf.cli.which import WhichPolicy
 from sf.config.ranges import AT_LEAST_0
 from sf.errors import ConfigError, ExitCode
 
@@ -17,19 +18,11 @@ DESCRIPTION = "Write a policy for another runtime. Example: sf-export --experime
 
 
 @dataclass(frozen=True)
-class ExportConfig:
+class ExportConfig(WhichPolicy):
     """Which policy is written where and how."""
 
-    experiment: str | None = None
-    """Name of the run that saved the policy."""
-    train_dir: str = "train_dir"
-    """Directory that holds the experiments."""
-    checkpoint: str = "latest"
-    """Checkpoint of the experiment: latest, best, or a name like checkpoint_000000552_141312."""
     policy_id: Annotated[int, AT_LEAST_0] = 0
     """Number of the policy in a run with several ones."""
-    policy: str | None = None
-    """Directory of a policy that was saved with PolicySaver, instead of an experiment."""
     to: Literal["onnx", "torchscript", "torch_export"] = "onnx"
     """Format of the file."""
     encoder: str | None = None

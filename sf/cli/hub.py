@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from sf.cli.command import run_command
 from sf.cli.experiments import environment, experiment_directory, trust
+from sf.cli.which import WhichRun
 from sf.config.ranges import AT_LEAST_1, SEED
 from sf.errors import ConfigError, ExitCode, ExperimentError, UsageError
 
@@ -22,13 +23,9 @@ COMMANDS = {
 
 
 @dataclass(frozen=True)
-class PushConfig:
+class PushConfig(WhichRun):
     """Which run is published, and where."""
 
-    experiment: str | None = None
-    """Name of the run."""
-    train_dir: str = "train_dir"
-    """Directory that holds the experiments."""
     repo: str | None = None
     """The repository, user/name; made if there is none."""
     private: bool = False

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Literal
 
 from sf.cli.command import run_command
+from sf.cli.which import WhichRun
 from sf.errors import ExitCode
 
 DESCRIPTION = "Send the curves of a run to a tracker. Example: sf-track --experiment=cartpole --to=wandb"
 
 
 @dataclass(frozen=True)
-class TrackConfig:
+class TrackConfig(WhichRun):
     """Which run is sent, and where to."""
 
-    experiment: str | None = None
-    """Name of the run."""
-    train_dir: str = "train_dir"
-    """Directory that holds the experiments."""
     to: Literal["wandb", "trackio"] = "wandb"
     """The tracker. It gets what it does not have yet."""
     project: str = "sf"
