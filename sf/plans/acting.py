@@ -250,11 +250,10 @@ class PlanActor(ActingBeside):
         """Hands over what the driver wants of a full fragment."""
         finals: Finals = tuple(map(np.concatenate, zip(*self._finals, strict=True))) if self._finals else None
         policies = self._policies if self._whole is None else None
-        postprocessing = Postprocessing(self.worker.policy_map, self._columns)
         batch = self._trajectories.batch(slot, policies, self._agents[group], finals, self._compute)
         teams = self._ended_teams(group)
         if self._whole is not None:
-            self._whole.add(batch, postprocessing)
+            self._whole.add(batch, Postprocessing(self.worker.policy_map, self._columns))
         if self.slots[ORDERS][slot, 0] == self._orders_done:  # else it is dropped
             batches = [batch] if self._whole is None else self._whole.take(self.names)
             self._parcels.put(slot, outcome_of(lambda: (teams, self._make_items(batches))))

@@ -43,17 +43,24 @@ def checked_actions(actions: Any, policy: str, num_rows: int, spec: ActionSpec) 
     """
     found, choices = np.asarray(actions), [column.num_choices for column in spec.columns]
     shape = (num_rows,) if spec.is_scalar else (num_rows, len(choices))
-    is_valid, expected = found.shape == shape and found.dtype.kind in "biuf", f"an array of shape {list(shape)}"
     if all(choices):
-        expected += f" with whole numbers from 0 to {' and '.join(str(n - 1) for n in choices)}"
-        is_valid &= is_valid and bool(((found >= 0) & (found < choices) & (found == np.floor(found))).all())
-    if not is_valid:
+        numbers = f"whole numbers from 0 to {' and '.join(str(n - 1) for n in choices)}"
+    else:
+        numbers = "finite numbers"
+    has_form = found.shape == shape and found.dtype.kind in "biuf"
+    if not (has_form and _can_be_taken(found, choices)):
         values = "" if found.size > MOST_SHOWN else f" {found.tolist()}"
         raise UsageError(
             f"compute_actions of policy {policy!r} gave {found.dtype.name}{list(found.shape)}{values}, "
-            f"expected {expected}."
+            f"expected an array of shape {list(shape)} with {numbers}."
         )
     return found
+
+
+def _can_be_taken(actions: Array, choices: list[int]) -> bool:
+    if all(choices):
+        return bool(((actions >= 0) & (actions < choices) & (actions == np.floor(actions))).all())
+    return bool(np.isfinite(actions).all())
 
 
 def copies_of(columns: Mapping[str, Any], policy: str, num_rows: int) -> dict[str, Array]:

@@ -1,6 +1,6 @@
-"""Acting in NumPy with the networks of plans: for a few rows, operations of torch take longer than the arithmetic.
+"""Acting without torch with the networks of plans: for a few rows, its operations take longer than the arithmetic.
 
-The formulas are those with which rollout workers of `sf-train` act, see `sf.nets.fast.numpy_network`.
+It is in C where a network can, else in NumPy, as in rollout workers of `sf-train`; see `sf.nets.fast.numpy_network`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ import torch
 
 from sf.errors import ConfigError, SfError, UsageError
 from sf.plans import LSTMModel, Policy, SampleBatch, WorkerSet, build_q_policy, build_torch_policy
+from sf.plans.answers import checked_actions
+from sf.spaces import ActionColumn, ActionSpec
 from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull, pull
 
 SPACES = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
@@ -54,6 +56,13 @@ def test_actions_that_no_environment_takes_end_the_plan_at_once(kind: str, sente
         worker = workers.remote_workers()[0] if num_workers else workers.local_worker()
         with pytest.raises(SfError, match=f"compute_actions of policy 'default_policy' {sentence}"):
             worker.sample()
+
+
+def test_numbers_of_a_box_are_finite() -> None:
+    box = ActionSpec((ActionColumn(low=-1.0, high=1.0),) * 2)
+    assert checked_actions(np.array([[0.5, 7.0]]), "mine", 1, box).tolist() == [[0.5, 7.0]]
+    with pytest.raises(UsageError, match=r"'mine' gave float64\[1, 2\].*shape \[1, 2\] with finite numbers"):
+        checked_actions(np.array([[0.5, np.nan]]), "mine", 1, box)
 
 
 @pytest.mark.parametrize("kind", ["whole", "truth"])

@@ -33,7 +33,6 @@ class DropIn:
         ]
         """Which module has each parameter, and where it lies."""
         self._parameters = list(network.parameters())
-        self.num_parameters = len(self._parameters)
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._name, leaf = next(iter(network.info.observations.items()))
         self._shape = leaf.shape
@@ -106,5 +105,5 @@ class _OutputsByAutograd(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch refuses weights that have changed meanwhile
         if all(gradient is None for gradient in grad_outputs):
-            return *[None] * 3, *[None] * ctx.drop_in.num_parameters
+            return (None,) * len(ctx.needs_input_grad)
         return None, None, None, *ctx.drop_in.gradients(*grad_outputs, ctx.memory)
