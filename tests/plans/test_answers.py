@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from sf.errors import ConfigError, SfError, UsageError
 from sf.plans import LSTMModel, Policy, SampleBatch, WorkerSet, build_q_policy, build_torch_policy
 from sf.plans.answers import checked_actions
 from sf.spaces import ActionColumn, ActionSpec
+from tests.helpers.commands import ROOT
 from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull, pull
 
 SPACES = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
@@ -174,7 +176,8 @@ with Mine({"env": "CartPole-v1", "num_workers": 1}) as trainer:
 def test_a_file_that_trains_at_its_end_needs_no_main_guard(tmp_path: Path) -> None:
     (tmp_path / "own_plan.py").write_text(FILE)
     line = [sys.executable, "-m", "sf.cli.plan", "own_plan.py", "--env=CartPole-v1", "--train_for_env_steps=1000"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    environment = os.environ | {"PYTHONPATH": ROOT}
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("iteration 1\n") == 1
 
