@@ -9,6 +9,7 @@ PYTEST_ARGS ?=
 GPU_ARGS ?=
 RESULTS_ARGS ?=
 CHAOS_ARGS ?=
+RATIOS_ARGS ?=
 MUTANTS_ARGS ?=
 
 PYTEST_FLAGS := -n $$(nproc) --maxprocesses 8 --dist worksteal
@@ -23,7 +24,7 @@ EXTRAS_STAMP := $(VENV)/.extras-installed
 # Hundreds of processes import the same modules: compiled ones are kept, also where the environment forbids it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install train check test test-more test-slow docs notebooks mutants bench-compare bench-gpu results chaos clean
+.PHONY: install train check test test-more test-slow docs notebooks mutants bench-compare bench-ratios bench-gpu results chaos clean
 
 install: $(STAMP)
 
@@ -87,6 +88,10 @@ mutants: $(EXTRAS_STAMP)
 # What a frame costs beside the revision of the table in docs/benchmarks.md, in turns: half an hour on a machine at rest.
 bench-compare: $(EXTRAS_STAMP)
 	$(BIN)/python benchmarks/frame_costs.py --compare $(COMPARE_ARGS)
+
+# What parts of it are worth beside each other and beside plain loops, a quarter of an hour; fails where one is too small.
+bench-ratios: $(EXTRAS_STAMP)
+	$(BIN)/python benchmarks/ratios.py $(RATIOS_ARGS)
 
 # What needs an accelerator, and a torch that was built for it: its tests, then a table.
 bench-gpu: $(EXTRAS_STAMP)

@@ -47,9 +47,16 @@ def epsilon_of(acting: ActingNetwork, algorithm: str) -> Tensor:
     Raises:
         ConfigError: the policy does not act by it.
     """
-    distribution = acting.policy.distribution
+    distribution, columns = acting.policy.distribution, acting.policy.info.action.columns
     if isinstance(distribution, EpsilonGreedy):
         return distribution.epsilon
+    if len(columns) == 1 and columns[0].num_choices:
+        raise ConfigError(
+            [
+                f"algorithm={algorithm} chooses the best of several actions. Set --exploration=epsilon_greedy, or "
+                "--algorithm_defaults=dqn, which gives all flags the defaults that they have with dqn."
+            ]
+        )
     raise ConfigError(
         [
             f"algorithm={algorithm} chooses the best of several actions (exploration=epsilon_greedy, with a Discrete "

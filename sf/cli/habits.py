@@ -1,7 +1,8 @@
 """Habits of other libraries: taken where it is clear what is meant, answered with our name where it is not.
 
-Booleans without a value, whole numbers as 1e6, ``--device=cuda``, and the name of a run without a flag are rewritten as
-flags of ours, before anything looks at them. For flags of Stable-Baselines3, CleanRL and others there is a table.
+Booleans without a value or as ``true``, whole numbers as 1e6, ``--device=cuda``, and the name of a run without a flag
+are rewritten as flags of ours, before anything looks at them. For flags of Stable-Baselines3, CleanRL and others there
+is a table.
 """
 
 from __future__ import annotations
@@ -158,7 +159,12 @@ def _takes(hint: Any, values: Sequence[str], word: str) -> bool:
     """Whether a word belongs to the flag before it."""
     if get_origin(strip(hint)[0]) is tuple:
         return True
-    return not values and (not _is_boolean(hint) or word in ("True", "False"))
+    return not values and (not _is_boolean(hint) or is_truth_value(word))
+
+
+def is_truth_value(word: str) -> bool:
+    """Whether it is True or False, with small letters or capitals."""
+    return word.capitalize() in ("True", "False")
 
 
 def _ours(key: str, hint: Any, value: str) -> str:
@@ -170,6 +176,8 @@ def _ours(key: str, hint: Any, value: str) -> str:
         value = "gpu" if any(Path(file).exists() for file in ACCELERATORS) else "cpu"
     plain = strip(hint)[0]
     members = [strip(member)[0] for member in alternatives(plain)]
+    if bool in members and is_truth_value(value):
+        return value.capitalize()
     if int in members and float not in members:
         try:
             number = float(value)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sf.cli.command import run_command
+from sf.cli.habits import is_truth_value
 from sf.errors import ExitCode, ExperimentError, UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _names_and_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if not word.startswith("-"):
             names.append(word)
         elif name in ("open", "follow"):
-            flags.append(f"--{name}={words.pop(0) if words and words[0] in ('True', 'False') else True}")
+            flags.append(f"--{name}={words.pop(0) if words and is_truth_value(words[0]) else True}")
         elif name in ReportConfig.__dataclass_fields__ and words and not words[0].startswith("-"):
             flags.append(f"{word}={words.pop(0)}")
         else:

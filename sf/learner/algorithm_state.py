@@ -25,6 +25,8 @@ from sf.nets.flat import named_variables
 from sf.storage.differences import tensor_differences
 
 Part = nn.Module | nn.Parameter | Optimizer
+LIKE_THE_PARAMETER = frozenset({"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg"})
+"""State of optimizers of torch that has the shape of its parameter."""
 
 
 def parts_of(owner: object) -> dict[str, Part]:
@@ -178,7 +180,7 @@ def _is_number(value: object) -> bool:
 
 def _misfits(optimizer: Optimizer, state: Mapping[str, Tensor]) -> list[str]:
     """A line for each tensor that belongs to no parameter; an optimizer has no state before its first step."""
-    num_parameters = sum(len(group["params"]) for group in optimizer.param_groups)
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
     own = _state_of_optimizer(optimizer)
     groups = {name for name in own if name.startswith("group.")}
     lines = [f"{name}: missing" for name in sorted(groups - state.keys())]
@@ -186,9 +188,13 @@ def _misfits(optimizer: Optimizer, state: Mapping[str, Tensor]) -> list[str]:
         if name in groups:
             continue
         kind, _, rest = name.partition(".")
-        is_known = kind == "state" and int(rest.partition(".")[0]) < num_parameters
-        if not is_known or (name in own and own[name].shape != tensor.shape):
+        index, _, key = rest.partition(".")
+        if kind != "state" or int(index) >= len(parameters):
             lines.append(f"{name}: not expected, found {list(tensor.shape)}")
+            continue
+        shape = own[name].shape if name in own else parameters[int(index)].shape
+        if tensor.shape != shape and (name in own or key in LIKE_THE_PARAMETER):
+            lines.append(f"{name}: expected {list(shape)}, found {list(tensor.shape)}")
     return lines
 
 

@@ -6,6 +6,8 @@ weight (1 / (n P))^beta of each takes back what the uneven draw does to a mean; 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -49,7 +51,14 @@ class Priorities:
         return torch.from_numpy(places), (shares / shares.min()).pow(-self.beta).to(torch.float32)
 
     def update(self, places: Tensor, errors: Tensor) -> None:
-        """New errors [N] of the transitions at these places."""
+        """New errors [N] of the transitions at these places.
+
+        Raises:
+            ValueError: they are no N finite numbers.
+        """
         priorities = errors.detach().abs().cpu().to(torch.float64) + LEAST
-        self._most = max(self._most, priorities.max().item())
+        if priorities.shape != places.shape or not math.isfinite(most := priorities.max().item()):
+            found = f"the shape {list(errors.shape)}" if priorities.shape != places.shape else "nan or infinity"
+            raise ValueError(f"Errors for priorities must be {len(places)} finite numbers, but they have {found}.")
+        self._most = max(self._most, most)
         self._shares.set(places.numpy(), priorities.pow(self._alpha).numpy())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -206,8 +206,13 @@ class Training:
         if each:
             self.lag_counts += np.bincount(np.minimum(np.concatenate(each), LAGS_COUNTED), minlength=LAGS_COUNTED + 1)
 
-    def _skip(self, minibatch: Mapping[str, Tensor], size: int) -> None:
+    def _skip(self, minibatch: Mapping[str, Tensor], size: int, spoiled: Sequence[str] = ()) -> None:
         """Counts a step on so many transitions that is not taken.
+
+        Args:
+            minibatch: of the step.
+            size: transitions in it.
+            spoiled: terms of the loss that are not finite, with their values.
 
         Raises:
             NonFiniteGradient: for the tenth time in a row.
@@ -219,9 +224,10 @@ class Training:
             self.version, size, self._skipped_in_a_row,
         )  # fmt: skip
         if self._skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
+            terms = f", with {', '.join(spoiled)} in its loss" if spoiled else ""
             raise NonFiniteGradient(
-                f"{self._skipped_in_a_row} gradients in a row were not finite, the last one at version {self.version}. "
-                "No network took such a step. Lower --learning_rate, set --max_grad_norm, and look at the size "
-                "of rewards and observations (--normalize_input, --reward_scale, --reward_clip).",
+                f"{self._skipped_in_a_row} gradients in a row were not finite, the last one at version {self.version}"
+                f"{terms}. No network took such a step. Lower --learning_rate, set --max_grad_norm, and look at the "
+                "size of rewards and observations (--normalize_input, --reward_scale, --reward_clip).",
                 minibatch,
             )

@@ -25,10 +25,12 @@ from sf.plugins import ALGORITHMS, blamed_on
 from sf.plugins.settings import settings_for
 from sf.policy import ActorCritic, Sequences
 from sf.shared.fields import StoredField, TrainingUse
-from sf.shared.slot_fields import OBSERVATIONS, slot_fields
+from sf.shared.slot_fields import OBSERVATIONS, last_observation_fields, slot_fields
 from sf.spaces import ACTION_MASK, EnvInfo
 
 NUM_STEPS, NUM_TRAJECTORIES = 3, 2
+TAKE_STEPS = "after_step", "after_batch"
+"""Methods in which the networks beside the acting one are stepped."""
 
 
 def algorithm_of(config: LearnerConfig) -> Algorithm:
@@ -111,34 +113,52 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
 
 def note_on_untrained(algorithm: Algorithm, policy: ActorCritic) -> str:
     """A sentence if the loss depends on weights beside the policy that nothing will train; else nothing."""
+    takes_steps = any(getattr(type(algorithm), name) is not getattr(Algorithm, name) for name in TAKE_STEPS)
     with parts_unchanged(algorithm):
-        total, weights = _tried(algorithm, policy).total, _untrained(parts_of(algorithm), policy)
+        total, weights = _tried(algorithm, policy).total, _untrained(parts_of(algorithm), policy, takes_steps)
         found: Sequence[Tensor | None] = ()
         if weights:
             found = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
     reached = [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]
     if not reached:
         return ""
+    why = "optimizer in its attributes trains" if takes_steps else "method after_step or after_batch takes steps of"
     return (
         f"Warning: the loss of algorithm={type(algorithm).__name__} depends on {', '.join(reached)}, which no "
-        "optimizer in its attributes trains. Make it a TrainedNetwork and call its step in after_step, give it an "
-        "optimizer, or freeze it with requires_grad_(False)."
+        f"{why}. Make it a TrainedNetwork and call its step in after_step, give it an optimizer, or freeze it with "
+        "requires_grad_(False)."
     )
 
 
-def _untrained(parts: Mapping[str, Part], policy: ActorCritic) -> dict[str, Tensor]:
-    """Weights beside the policy that could have a gradient and have no optimizer."""
+def note_on_policy_twice(algorithm: Algorithm, policy: ActorCritic) -> str:
+    """A sentence if an optimizer of the algorithm trains what the run trains already; else nothing."""
+    own = {id(each) for each in [policy.flat, *policy.parameters()]}
+    twice = [
+        name
+        for name, part in parts_of(algorithm).items()
+        if isinstance(part, Optimizer) and own & {id(each) for group in part.param_groups for each in group["params"]}
+    ]
+    if not twice:
+        return ""
+    return (
+        f"Warning: {', '.join(twice)} of algorithm={type(algorithm).__name__} has parameters of the policy, which the "
+        "run trains with --learning_rate. Its steps come on top of those."
+    )
+
+
+def _untrained(parts: Mapping[str, Part], policy: ActorCritic, takes_steps: bool) -> dict[str, Tensor]:
+    """Weights beside the policy that could have a gradient and have no optimizer, or none that takes steps."""
     weights: dict[str, Tensor] = {}
     trained = {id(each) for each in policy.parameters()}
     for name, part in parts.items():
         if isinstance(part, Optimizer):
-            trained |= {id(each) for group in part.param_groups for each in group["params"]}
+            trained |= {id(each) for group in part.param_groups for each in group["params"] if takes_steps}
         elif isinstance(part, nn.Parameter):
             weights[name] = part
         else:
             weights |= {f"{name}.{key}": each for key, each in part.named_parameters()}
             networks = [module for module in part.modules() if isinstance(module, TrainedNetwork)]
-            trained |= {id(each) for network in networks for each in network.trained}
+            trained |= {id(each) for network in networks for each in network.trained if takes_steps}
     return {name: each for name, each in weights.items() if each.requires_grad and id(each) not in trained}
 
 
@@ -238,13 +258,23 @@ def fields_of(algorithm: Algorithm, info: EnvInfo) -> Mapping[str, StoredField]:
     """The further columns that an algorithm asks for.
 
     Raises:
-        ConfigError: it raises an exception, or returns something else.
+        ConfigError: it raises an exception, returns something else, or names columns that nothing writes.
     """
     name = f"algorithm={type(algorithm).__name__}"
     with blamed_on(name, "fields(info)"):
         fields: object = algorithm.fields(info)
     if not isinstance(fields, Mapping) or not all(isinstance(field, StoredField) for field in fields.values()):
         raise ConfigError([f"{name}: fields must return a dict of StoredField by name, but returned {fields!r}."])
+    written = last_observation_fields(info)
+    unwritten = [key for key, field in fields.items() if not field.from_head and written.get(key) != field]
+    if unwritten:
+        raise ConfigError(
+            [
+                f"{name}: nothing writes the field {key!r}. Use head_field(...), whose values come from "
+                "heads(features) of the encoder, or last_observation_fields(info)."
+                for key in unwritten
+            ]
+        )
     return fields
 
 

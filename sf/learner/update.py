@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -239,9 +239,9 @@ class Update(Training):
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = self.optimizer.clip()
         if not math.isfinite(grad_norm):  # the same for all learners
-            if losses is not None:
-                self._tell_spoiled({name: value.item() for name, value in losses.terms.items()})
-            self._leave_out(rows)
+            terms = {} if losses is None else {name: value.item() for name, value in losses.terms.items()}
+            self._tell_spoiled(terms)
+            self._leave_out(rows, [f"{name} = {value}" for name, value in terms.items() if not math.isfinite(value)])
             return False
         lr = self.lr
         if self.config.ess_lr:
@@ -269,15 +269,15 @@ class Update(Training):
             self._told.update(spoiled)
             log.warning("Not finite in the loss: %s. See the curves of these terms below train/.", ", ".join(spoiled))
 
-    def _leave_out(self, minibatch: Transitions) -> None:
-        """Forgets the gradients of a step that is not taken, and counts it.
+    def _leave_out(self, minibatch: Transitions, spoiled: Sequence[str] = ()) -> None:
+        """Forgets the gradients of a step that is not taken, and counts it; see `_skip`.
 
         Raises:
             NonFiniteGradient: see `_skip`.
         """
         for network in networks_beside(self.algorithm):
             network.zero_grad()
-        self._skip(minibatch.tensors(), len(minibatch))
+        self._skip(minibatch.tensors(), len(minibatch), spoiled)
 
     def _with_normalized_advantages(
         self, minibatch: Transitions, std_mean: tuple[Tensor, Tensor] | None

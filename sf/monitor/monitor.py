@@ -227,7 +227,8 @@ class Monitor:
         asked = wanted_s / max(last.time_s - first.time_s, 1e-9)
         verdict = TURNS if self._config.takes_turns else bottleneck(seconds, asked, usable_cores(), self._replays)
         if table := time_share_table(seconds):
-            self._console.plain(f"Time shares:\n{table}\n{verdict}")
+            died = not last.has_learned and ledger.discarded.get("worker_died", 0)  # then nothing else held it back
+            self._console.plain(f"Time shares:\n{table}" + ("" if died else f"\n{verdict}"))
         self._console.plain(ledger.line())
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
         if not (last.has_learned or self._has_nothing_left):

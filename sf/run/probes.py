@@ -86,7 +86,15 @@ def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
 
     from sf.learner.off_policy import OffPolicy
     from sf.learner.off_policy_trial import try_update
-    from sf.learner.trial import algorithm_of, begin, fields_of, loss_terms_of, note_on_untrained, unread_flags
+    from sf.learner.trial import (
+        algorithm_of,
+        begin,
+        fields_of,
+        loss_terms_of,
+        note_on_policy_twice,
+        note_on_untrained,
+        unread_flags,
+    )
     from sf.nets.device import accelerators
     from sf.policy import ActorCritic
 
@@ -103,7 +111,8 @@ def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
     if ALGORITHMS.is_ours(config.learner.algorithm):
         return PluginsTried(fields=fields)
     unread = note_on_unread_flags(config.learner, unread_flags(config.learner, policy, changed))
-    return PluginsTried(" ".join(filter(None, (note_on_untrained(algorithm, policy), unread))), fields)
+    notes = note_on_untrained(algorithm, policy), note_on_policy_twice(algorithm, policy), unread
+    return PluginsTried(" ".join(filter(None, notes)), fields)
 
 
 def expect_flags_of_base(config: Config, kind: type) -> None:

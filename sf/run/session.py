@@ -93,7 +93,7 @@ class Session:
             LearnerLost: the learner of another rank cannot be reached any more.
         """
         now = time.monotonic()
-        if self.started_s == math.inf:
+        if not self.has_begun:
             self.started_s, self.saved_s = now, [now] * len(self.saved_s)
             self.monitor.begin(self.snapshot(now))
             self.saves.begin(now)
@@ -146,7 +146,7 @@ class Session:
         """Whether the last policy is one that should be evaluated and has not been."""
         self.take(self.take_messages())
         policies = self.snapshot(time.monotonic()).policies
-        if self.started_s == math.inf or self.config.evaluation.eval_every_steps == 0:
+        if not self.has_begun or self.config.evaluation.eval_every_steps == 0:
             return False
         return any(policy.iterations for policy in policies) and [one.version for one in policies] != self.evaluated
 
@@ -167,7 +167,7 @@ class Session:
             ExperimentError: the final checkpoint could not be written.
         """
         self.has_ended = True
-        if self.started_s == math.inf:
+        if not self.has_begun:
             return
         self.take(self.take_messages())
         snapshot, episodes = self.snapshot(min(time.monotonic(), self.stopped_s)), self._new_episodes()
@@ -179,7 +179,7 @@ class Session:
     def imbalance(self) -> InternalError | None:
         """The error of a run that has ended and has lost or doubled a trajectory."""
         ledger = self.ledger()
-        if self.started_s == math.inf or ledger.is_balanced:
+        if not self.has_begun or ledger.is_balanced:
             return None
         return InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
 
@@ -187,7 +187,7 @@ class Session:
         """Writes how the run ended, if it ever began; no role works any more."""
         self.has_ended = True
         self.director.close()
-        if self.started_s == math.inf:
+        if not self.has_begun:
             self.monitor.close()
         else:
             records = self.records
@@ -203,6 +203,11 @@ class Session:
             "checkpoint_age": time.monotonic() - min(self.saved_s),
         }
         return self.ledger().scalars() | {f"faults/{name}": number for name, number in counted.items()}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether every role was ready at some time."""
+        return self.started_s < math.inf
 
     @property
     def has_saved(self) -> bool:

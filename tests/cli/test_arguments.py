@@ -100,7 +100,6 @@ class TestRefused:
             ("--env=x --train_for_env_steps=1e400", "--train_for_env_steps=1e400 must be an integer or None."),
             ("--env=x --gamma=high", "--gamma=high must be a number."),
             ("--env=x --async_rl=no", "--async_rl=no must be True or False."),
-            ("--env=x --async_rl=true", "--async_rl=true must be True or False."),
             ("--env=x --device=tpu", "--device=tpu must be cpu or gpu."),
             ("--env=x --encoder_mlp_layers 64 b", "--encoder_mlp_layers=b must be an integer."),
             ("--env=x --stop_at_reward=best", "--stop_at_reward=best must be a number or None."),

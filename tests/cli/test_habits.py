@@ -35,6 +35,8 @@ def config(*words: str) -> Config:
         (["--serial_mode", "--seed=1"], "run", "serial_mode", True),
         (["--serial-mode"], "run", "serial_mode", True),
         (["--serial_mode", "False"], "run", "serial_mode", False),
+        (["--serial_mode", "true"], "run", "serial_mode", True),
+        (["--async_rl=false"], "run", "async_rl", False),
         (["--no-async_rl"], "run", "async_rl", False),
         (["--no_value_bootstrap"], "learner", "value_bootstrap", False),
         (["--train_for_env_steps=1e6"], "run", "train_for_env_steps", 1_000_000),

@@ -39,7 +39,7 @@ VALUES = {
     "--learning_rate=0": "must be", "--learning_rate=inf": "must be a finite number",
     "--learning_rate=fast": "must be a number", "--ppo_clip_ratio=0": "must be", "--adam_beta1=1": "must be",
     "--max_grad_norm=-1": "must be at least 0", "--advantage_ddof=2": "must be", "--async_rl=yes": "True or False",
-    "--async_rl=1": "True or False", "--serial_mode=TRUE": "True or False", "--device=tpu": "must be cpu or gpu",
+    "--async_rl=1": "True or False", "--serial_mode=maybe": "True or False", "--device=tpu": "must be cpu or gpu",
     "--preset=Atari": "must be", "--nonlinearity=gelu": "must be tanh",
     "--rnn_type=transformer": "must be", "--rnn_size=0": "at least 1", "--encoder_mlp_layers=64,64": "integer",
     "--encoder_mlp_layers=0": "at least 1", "--restart_behavior=continue": "must be resume",

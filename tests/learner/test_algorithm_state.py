@@ -113,7 +113,10 @@ def test_a_state_that_is_loaded_is_the_one_that_was_saved() -> None:
         ),
         ({"critic.weight": torch.zeros(3)}, r"critic\.weight: not expected"),
         ({"optimizer.state.9.exp_avg": torch.zeros(3)}, r"optimizer\.state\.9\.exp_avg: not expected"),
-        ({"optimizer.state.0.exp_avg": torch.zeros(3)}, r"optimizer\.state\.0\.exp_avg: not expected, found \[3\]"),
+        (
+            {"optimizer.state.0.exp_avg": torch.zeros(3)},
+            r"\.state\.0\.exp_avg: expected \[8, 4\], found \[3\]",
+        ),
         ({"predictor.weight": None}, r"predictor\.weight: missing"),
         ({"optimizer.group.0.lr": None}, r"optimizer\.group\.0\.lr: missing"),
     ],
@@ -247,6 +250,15 @@ def test_optimizers_of_any_kind_go_on_where_they_were(kind: str) -> None:
     for each in (first, second):
         stepped(each.optimizer)
     assert torch.equal(layer.weight, other.weight)
+
+
+@pytest.mark.parametrize("kind", ["Adam", "SGD", "RMSprop"])
+def test_moments_of_parameters_in_another_order_are_refused(kind: str) -> None:
+    layer, other = nn.Linear(4, 3), nn.Linear(4, 3)
+    first = Parts(layer=layer, optimizer=stepped(OPTIMIZERS[kind](layer.parameters())))
+    second = Parts(layer=other, optimizer=OPTIMIZERS[kind]([other.bias, other.weight]))
+    with pytest.raises(CheckpointError, match=r"optimizer\.state\.0\.\w+: expected \[3\], found \[3, 4\]"):
+        load_parts(second, state_of_parts(first))
 
 
 def test_what_an_optimizer_keeps_beside_tensors_and_numbers_is_named() -> None:

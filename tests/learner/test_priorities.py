@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -34,6 +36,15 @@ def test_new_transitions_are_as_likely_as_the_likeliest_so_far() -> None:
     priorities.take_in(ALL, torch.tensor([2]))
     places, _ = priorities.draw(15_000, torch.Generator().manual_seed(1))
     assert (torch.bincount(places, minlength=4) / 1000).tolist() == pytest.approx([7, 1, 7, 0], abs=0.1)
+
+
+@pytest.mark.parametrize("errors", [[1.0, float("nan")], [float("inf"), 1.0], [1.0], [[1.0, 1.0]]])
+def test_errors_that_would_spoil_the_draw_are_refused_where_they_are_given(errors: list[Any]) -> None:
+    priorities = Priorities()
+    priorities.take_in(ALL, torch.arange(4))
+    with pytest.raises(ValueError, match="Errors for priorities must be 2 finite numbers, but they have"):
+        priorities.update(torch.tensor([0, 1]), torch.tensor(errors))
+    assert len(priorities.draw(8, None)[0]) == 8
 
 
 def test_each_part_of_the_probability_gives_one() -> None:

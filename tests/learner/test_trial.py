@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -21,10 +22,20 @@ from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.trained_network import TrainedNetwork
-from sf.learner.trial import algorithm_of, begin, loss_terms_of, note_on_untrained
+from sf.learner.training import NonFiniteGradient
+from sf.learner.trial import (
+    algorithm_of,
+    begin,
+    fields_of,
+    loss_terms_of,
+    note_on_policy_twice,
+    note_on_untrained,
+)
 from sf.learner.update import Update
 from sf.plugins import ALGORITHMS
 from sf.policy import ActorCritic, Evaluation
+from sf.shared.fields import Axes, StoredField, Writer, head_field
+from sf.shared.slot_fields import last_observation_fields
 from tests.helpers.commands import run
 from tests.helpers.updates import act, learner_config, make_policy, one_thread_and_seed
 
@@ -124,6 +135,13 @@ class WithHead(PPO):
         return super().loss(evaluation, minibatch).plus(further_loss=self.scale * errors.square().mean())
 
 
+class WithSteps(WithHead):
+    """Steps it."""
+
+    def after_step(self, size: int) -> None:
+        self.optimizer.step() if hasattr(self, "optimizer") else self.head.step(size)
+
+
 class BeforeTheLoss(PPO):
     """Changes a column that nothing needs for the way back."""
 
@@ -134,12 +152,37 @@ class BeforeTheLoss(PPO):
 
 @pytest.mark.parametrize("way", ["nothing", "optimizer", "network"])
 def test_weights_that_nothing_trains_are_told(way: str) -> None:
-    algorithm, policy = WithHead(LearnerConfig(), way), make_policy()
+    algorithm, policy = WithSteps(LearnerConfig(), way), make_policy()
     begin(algorithm, policy)
     note = note_on_untrained(algorithm, policy)
-    told = "the loss of algorithm=WithHead depends on head.weight, head.bias, scale, which no optimizer"
+    told = "the loss of algorithm=WithSteps depends on head.weight, head.bias, scale, which no optimizer"
     assert (told in note) == (way == "nothing")
     assert (note == "") == (way != "nothing")
+
+
+@pytest.mark.parametrize("way", ["optimizer", "network"])
+def test_networks_whose_optimizer_takes_no_steps_are_told(way: str) -> None:
+    algorithm, policy = WithHead(LearnerConfig(), way), make_policy()
+    begin(algorithm, policy)
+    assert "which no method after_step or after_batch takes steps of" in note_on_untrained(algorithm, policy)
+
+
+def test_an_optimizer_of_weights_that_the_run_trains_is_told() -> None:
+    algorithm, policy = WithSteps(LearnerConfig(), "optimizer"), make_policy()
+    assert note_on_policy_twice(algorithm, policy) == ""
+    algorithm.optimizer = torch.optim.Adam(policy.parameters())
+    assert note_on_policy_twice(algorithm, policy).startswith("Warning: optimizer of algorithm=WithSteps has param")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "float23"])
+def test_a_field_that_nothing_writes_is_refused(dtype: str) -> None:
+    algorithm, policy = PPO(LearnerConfig()), make_policy()
+    unwritten = {"z": StoredField(Axes.STEPS, dtype, Writer.ROLLOUT)}
+    told = pytest.raises(ConfigError, match="algorithm=PPO: nothing writes the field 'z'")
+    with patch.object(PPO, "fields", lambda *_: unwritten), told:
+        fields_of(algorithm, policy.info)
+    with patch.object(PPO, "fields", lambda _, info: last_observation_fields(info) | {"head": head_field()}):
+        assert len(fields_of(algorithm, policy.info)) == 3
 
 
 class InPlace(PPO):
@@ -187,6 +230,20 @@ def test_a_term_that_is_no_number_is_told_once(caplog: pytest.LogCaptureFixture)
     assert [record.message for record in caplog.records if "Not finite" in record.message] == [
         "Not finite in the loss: beside. See the curves of these terms below train/."
     ]
+
+
+class Broken(PPO):
+    """So is the total."""
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        return super().loss(evaluation, minibatch).plus(bonus=evaluation.entropy.mean() * float("inf"))
+
+
+def test_the_end_of_a_run_names_the_term_that_was_no_number() -> None:
+    config = learner_config(num_batches_per_epoch=2, num_epochs=6)
+    update = Update(make_policy(), config, algorithm=Broken(config))
+    with pytest.raises(NonFiniteGradient, match=r"10 gradients in a row .* at version 0, with bonus = inf in its loss"):
+        list(update.steps(act(update.policy)))
 
 
 def test_a_column_that_is_not_there_is_told_with_the_nearest_one() -> None:
