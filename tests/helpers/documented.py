@@ -104,9 +104,10 @@ PAGES = [Page(ROOT / "README.md"), *(Page(path) for path in sorted((ROOT / "docs
 
 
 def pattern_of(line: str) -> str:
-    """A line of output without its time, its process, its directory and its numbers."""
+    """A line of output without its time, its process, its directory, its numbers and what a busy machine adds to it."""
     line = re.sub(r"^\[[\d :,-]+\]\[\d+\] ", "", line.strip())
     line = re.sub(r"discarded \(.*?\)", "discarded", line)
+    line = line.replace("; larger where a worker waits for a core or its environments", "")
     return NUMBER.sub("#", re.sub(r"/\S*/train_dir", "train_dir", line))
 
 
