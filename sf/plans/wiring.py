@@ -106,7 +106,6 @@ def _config(settings: Mapping[str, Any], num_workers: int, in_process: bool, num
         run=replace(base.run, seed=settings["seed"], serial_mode=in_process, async_rl=True, train_for_env_steps=None),
         rollout=RolloutConfig(
             num_workers=num_workers, num_envs_per_worker=envs, worker_num_splits=1, rollout=length,
-            vectorization=settings.get("vectorization", "auto"),
             action_bounds="scale" if settings["normalize_actions"] else "clip",
         ),
         inference=InferenceConfig(policy_workers_per_policy=0),
