@@ -66,8 +66,18 @@ def packed(what: str, thing: Any) -> bytes:
 
 
 def unpacked(text: bytes) -> Program:
-    """A program that was `packed`, in a worker."""
-    program: Program = cloudpickle.loads(text)
+    """A program that was `packed`, in a worker.
+
+    Raises:
+        UsageError: a module of the driver cannot be imported there.
+    """
+    try:
+        program: Program = cloudpickle.loads(text)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"Workers do not find the module {error.name!r}, which the plan has classes or functions of. Put its "
+            "directory into PYTHONPATH or sys.path, or give its file to sf-plan."
+        ) from error
     for spec in map(cloudpickle.loads, program.registered):
         gymnasium.registry.setdefault(spec.id, spec)
     return program

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ import torch
 from sf.errors import ConfigError, SfError, UsageError
 from sf.plans import LSTMModel, Policy, SampleBatch, WorkerSet, build_q_policy, build_torch_policy
 from sf.plans.answers import checked_actions
+from sf.plans.program import Program, packed, unpacked
 from sf.spaces import ActionColumn, ActionSpec
 from tests.helpers.commands import ROOT
 from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull, pull
@@ -180,6 +182,16 @@ def test_a_file_that_trains_at_its_end_needs_no_main_guard(tmp_path: Path) -> No
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("iteration 1\n") == 1
+
+
+def test_a_module_that_workers_do_not_find_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("loaded_from_elsewhere")
+    exec("def mapping(agent): return 'default_policy'", vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    text = packed("A plan", Program({}, module.mapping))
+    monkeypatch.delitem(sys.modules, module.__name__)
+    with pytest.raises(UsageError, match="Workers do not find the module 'loaded_from_elsewhere', which the plan"):
+        unpacked(text)
 
 
 @pytest.mark.parametrize(
