@@ -6,8 +6,6 @@ weight (1 / (n P))^beta of each takes back what the uneven draw does to a mean; 
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -57,8 +55,5 @@ class Priorities:
             ValueError: they are no N finite numbers.
         """
         priorities = errors.detach().abs().cpu().to(torch.float64) + LEAST
-        if priorities.shape != places.shape or not math.isfinite(most := priorities.max().item()):
-            found = f"the shape {list(errors.shape)}" if priorities.shape != places.shape else "nan or infinity"
-            raise ValueError(f"Errors for priorities must be {len(places)} finite numbers, but they have {found}.")
-        self._most = max(self._most, most)
         self._shares.set(places.numpy(), priorities.pow(self._alpha).numpy())
+        self._most = max(self._most, priorities.max().item())

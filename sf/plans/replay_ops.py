@@ -108,8 +108,8 @@ class RowBuffer:
     def update_priorities(self, rows: Array, errors: Array) -> None:
         """New priorities of rows that were drawn, after their errors of prediction."""
         priorities = np.abs(errors) + self._least
-        self._largest = max(self._largest, float(priorities.max()))
         self._shares.set(rows, priorities**self._alpha)
+        self._largest = max(self._largest, float(priorities.max()))
 
 
 class LocalReplayBuffer(ParallelIteratorWorker):

@@ -24,7 +24,21 @@ class ProportionalSampler:
         self._sums, self._minima = np.zeros(num_blocks), np.full(num_blocks, np.inf)
 
     def set(self, places: Array, shares: Array) -> None:
-        """New shares [n], not negative; the last one counts where a place comes twice."""
+        """New shares; the last one counts where a place comes twice.
+
+        Args:
+            places: [n] whole numbers.
+            shares: [n] finite and not negative.
+
+        Raises:
+            ValueError: they are something else, which would spoil every later draw.
+        """
+        values = np.asarray(shares)
+        if values.shape != places.shape or not (np.isfinite(values) & (values >= 0)).all():
+            found = np.array2string(values, threshold=8)
+            raise ValueError(
+                f"Expected a finite priority of 0 or more for each of {len(places)} places, found {found}."
+            )
         self._shares.reshape(-1)[places] = shares
         changed = np.unique(places // PLACES_OF_A_BLOCK)
         blocks = self._shares[changed]

@@ -42,7 +42,7 @@ def test_new_transitions_are_as_likely_as_the_likeliest_so_far() -> None:
 def test_errors_that_would_spoil_the_draw_are_refused_where_they_are_given(errors: list[Any]) -> None:
     priorities = Priorities()
     priorities.take_in(ALL, torch.arange(4))
-    with pytest.raises(ValueError, match="Errors for priorities must be 2 finite numbers, but they have"):
+    with pytest.raises(ValueError, match="Expected a finite priority of 0 or more for each of 2 places, found"):
         priorities.update(torch.tensor([0, 1]), torch.tensor(errors))
     assert len(priorities.draw(8, None)[0]) == 8
 

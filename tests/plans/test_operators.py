@@ -281,6 +281,15 @@ def test_d30_frequencies_follow_the_priorities() -> None:
     assert np.bincount(drawn["obs"]) / drawn.count == pytest.approx([0.25] * 4, abs=0.01)
 
 
+def test_an_error_that_is_not_finite_is_refused_and_not_later_a_draw() -> None:
+    buffer = LocalReplayBuffer(learning_starts=1, buffer_size=4, replay_batch_size=2, seed=1)
+    buffer.add_batch(rows(4))
+    with pytest.raises(ValueError, match="Expected a finite priority of 0 or more for each of 2 places, found"):
+        buffer.update_priorities({"default_policy": (np.arange(2), np.array([0.0, np.nan]))})
+    buffer.update_priorities({"default_policy": (np.arange(2), np.array([0.0, 1.0]))})
+    assert buffer.replay().count == 2
+
+
 def test_d30_first_priorities_of_rows_and_the_least_one() -> None:
     settings: dict[str, Any] = {"learning_starts": 1, "buffer_size": 8, "replay_batch_size": 40_000, "seed": 1}
     buffer = LocalReplayBuffer(**settings, prioritized_replay_alpha=1.0)

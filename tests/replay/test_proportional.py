@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -41,3 +43,12 @@ def test_rounding_meets_no_place_without_a_share() -> None:
     edges = shares.cumsum() / shares.sum()
     points = np.concatenate([edges, np.nextafter(edges, 0), np.nextafter(edges, 2)]).clip(0, np.nextafter(1.0, 0.0))
     assert (sampler.shares(sampler.at(points)) > 0).all()
+
+
+@pytest.mark.parametrize("shares", [[1.0, np.nan], [np.inf, 1.0], [1.0, -0.5], [1.0], [[1.0, 1.0]]])
+def test_what_would_spoil_every_later_draw_is_refused_and_changes_nothing(shares: list[Any]) -> None:
+    sampler = ProportionalSampler(4)
+    sampler.set(np.array([3]), np.array([2.0]))
+    with pytest.raises(ValueError, match="Expected a finite priority of 0 or more for each of 2 places, found"):
+        sampler.set(np.array([0, 1]), np.array(shares))
+    assert sampler.at(np.array([0.0, 0.9])).tolist() == [3, 3]
