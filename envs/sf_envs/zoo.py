@@ -56,6 +56,11 @@ class Parallel:
             if agent in self.env.agents
         }
         result = self.env.step(acting)
+        if unknown := sorted(set(result[1]) - set(self.agents)):
+            raise EnvError(
+                f"step returned a reward for {', '.join(map(str, unknown))}, which is not among possible_agents: "
+                f"{', '.join(self.agents)}."
+            )
         before, self._listed = self._listed, self._known_agents()
         arrivals = (self._listed - before) & self._absent
         self._expect_observations(arrivals, result[0], "step")

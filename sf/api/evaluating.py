@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sf.api.env_ids import expect_env_id
 from sf.errors import UsageError
+from sf.plugins.functions import trust_functions
 
 if TYPE_CHECKING:
     from sf.evaluator.candidates import Candidate
@@ -29,6 +30,7 @@ def evaluate(
     env_kwargs: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
     num_workers: int | None = None,
+    functions: Sequence[str] = (),
 ) -> ReturnSummary:
     """Play whole episodes with a policy; returns the numbers of ``sf-eval`` with the same arguments.
 
@@ -46,6 +48,7 @@ def evaluate(
         env_kwargs: arguments of the environment; None takes those of the run.
         max_episode_steps: longer episodes are cut; None takes the limit of the run, or 27,000 steps.
         num_workers: processes that play; None takes one per core if there is enough to do.
+        functions: those ``module:function`` of its policy mapping and its frozen policies that may be imported.
 
     Raises:
         UsageError: an argument is refused, or this is no place to start processes from.
@@ -63,6 +66,7 @@ def evaluate(
         expect_place_for_processes("sf.evaluate")
     from sf.nets.threads import one_thread  # with torch; the numbers of `sf-eval`, which computes with one
 
+    trust_functions(functions)
     with _candidate(policy, checkpoint, deterministic) as candidate, one_thread():
         from sf.cli.experiments import environment
         from sf.config.as_flags import as_flags

@@ -44,6 +44,8 @@ class EnjoyConfig(WhichPolicy):
     """Cut longer episodes; None takes the limit of the training, or 10,000 steps where it has none."""
     encoder: str | None = None
     """The encoder module:Name of the policy, for the same reason."""
+    functions: tuple[str, ...] = ()
+    """The functions module:function of its --policy_mapping and --frozen_policies, for the same reason."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +69,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
     from sf.evaluator.summary import cut_note
     from sf.evaluator.watching import watch
 
-    trust(config.encoder, config.env)
+    trust(config.encoder, config.env, config.functions)
     torch.set_num_threads(1)
     if directory:
         candidate = candidate_of_experiment(directory, config.checkpoint, config.deterministic)
@@ -77,7 +79,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
     loaded = load_candidate(candidate)
     source = environment(config.env, config.env_kwargs, loaded.run, config.max_episode_steps, LONGEST_EPISODE)
     output = None if config.output is None else Path(config.output)
-    for title in loaded.titles:
+    for title in filter(None, [*loaded.titles, loaded.note]):
         print(title)
     played = watch(loaded, source, config.num_episodes, config.seed, output, config.overlay, config.speed)
     for policy_id, episodes in enumerate(played):

@@ -60,6 +60,8 @@ class EvaluationConfig:
     """Cut longer episodes; None takes the limit of the training, or 27,000 steps where it has none."""
     encoder: str | None = None
     """The encoder module:Name of the policy, for the same reason."""
+    functions: tuple[str, ...] = ()
+    """The functions module:function of its --policy_mapping and --frozen_policies, for the same reason."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,7 +110,7 @@ def _ready(config: EvaluationConfig, directories: Sequence[Path]) -> list[Played
 
     from sf.evaluator.candidates import Candidate, candidate_of_experiment
 
-    trust(config.encoder, config.env)
+    trust(config.encoder, config.env, config.functions)
     torch.set_num_threads(1)  # faster for small networks and batches
     candidates = [
         candidate_of_experiment(directory, which, config.deterministic)
@@ -133,6 +135,8 @@ def _prepare(config: EvaluationConfig, candidate: Candidate) -> PlayedPolicy:
     from sf.evaluator.playing import LONGEST_EPISODE
 
     loaded = load_candidate(candidate)
+    if loaded.note:
+        print(loaded.note, file=sys.stderr)
     limit = config.max_episode_steps
     return PlayedPolicy(
         candidate, loaded, environment(config.env, config.env_kwargs, loaded.run, limit, LONGEST_EPISODE)

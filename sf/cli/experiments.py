@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.errors import EnvError, ExperimentError, UsageError
+from sf.plugins.functions import trust_functions
 from sf.storage.experiment import errors_told, hint_at
 from sf.storage.runs import CHECKPOINTS_OF_PLAN, PLAN
 
@@ -93,11 +95,12 @@ def environment(
         ) from None
 
 
-def trust(encoder: str | None, env: str | None = None) -> None:
+def trust(encoder: str | None, env: str | None = None, functions: Sequence[str] = ()) -> None:
     """Imports the encoder ``module:Name`` that the command line names, and the module of its environment.
 
-    A script may register both.
+    A script may register both. Functions may be imported from now on.
     """
+    trust_functions(functions)
     if env is not None and ":" in env:
         from sf.envs import find_env
 

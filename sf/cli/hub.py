@@ -46,6 +46,8 @@ class PushConfig(WhichRun):
     """Another environment with the same spaces; needed for module:Id, since a file does not get to import modules."""
     encoder: str | None = None
     """The encoder module:Name of the policy, for the same reason."""
+    functions: tuple[str, ...] = ()
+    """The functions module:function of its --policy_mapping and --frozen_policies, for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _write(config: PushConfig, directory: Path, folder: Path) -> None:
     from sf.tools.hub.card import card
     from sf.tools.hub.folder import CARD, PublishedScores, read_run, write_folder
 
-    trust(config.encoder, config.env)
+    trust(config.encoder, config.env, config.functions)
     torch.set_num_threads(1)
     run = read_run(directory)
     candidate = candidate_of_experiment(directory, config.checkpoint, config.deterministic)

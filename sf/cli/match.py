@@ -37,7 +37,7 @@ def match(config: EvaluationConfig) -> int:
     from sf.evaluator.playing import LONGEST_EPISODE
     from sf.processes.telling import told_while
 
-    trust(config.encoder, config.env)
+    trust(config.encoder, config.env, [*config.functions, *(word for word in config.match if ":" in word)])
     torch.set_num_threads(1)  # faster for small networks and batches
     with told_while(lambda seconds: f"Loading torch and players, {seconds:.0f} s so far.", _tell):
         players = find_players(config.match, Path(config.train_dir), config.checkpoint, config.deterministic)

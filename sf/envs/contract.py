@@ -117,6 +117,10 @@ def is_nonzero(reward: Any) -> bool:
     return array.size == 1 and array.dtype.kind in "fiub" and array.item() != 0
 
 
+PLACES = "observations", "rewards", "flags terminated", "flags truncated", "infos"
+"""Of the tuple that `step` returns."""
+
+
 class Step(NamedTuple):
     """The return values of a step, one entry per agent."""
 
@@ -138,7 +142,7 @@ def check_step(result: Any, info: EnvInfo, gone: Collection[int] = ()) -> Step:
     """
     subject = info.env_id
     check_tuple(result, "step", subject)
-    parts = (_per_agent(part, info, "step") for part in result)
+    parts = (_per_agent(part, info, f"step as its {what}") for part, what in zip(result, PLACES, strict=True))
     nothing: tuple[Any, ...] = (None, 0.0, False, False, {})
     observations, rewards, terminated, truncated, infos = (
         [none if agent in gone else one for agent, one in enumerate(part)]
@@ -156,7 +160,7 @@ def check_step(result: Any, info: EnvInfo, gone: Collection[int] = ()) -> Step:
 def check_reset(result: Any, info: EnvInfo) -> list[Any]:
     """Refuse what `reset` may not return; one observation per agent, not yet checked."""
     check_tuple(result, "reset", info.env_id)
-    return list(_per_agent(result[0], info, "reset"))
+    return list(_per_agent(result[0], info, "reset as its observations"))
 
 
 def _per_agent(part: Any, info: EnvInfo, call: str) -> list[Any]:
@@ -166,7 +170,7 @@ def _per_agent(part: Any, info: EnvInfo, call: str) -> list[Any]:
     if not isinstance(part, (list, tuple, np.ndarray)) or len(part) != info.num_agents:
         raise EnvError(
             f"{info.env_id} returned {_outline(part)} from {call}, expected a list of {info.num_agents} entries, one "
-            "for each agent, in every place of the tuple."
+            "for each agent."
         )
     return list(part)
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from sf.config import RunConfig
-from sf.errors import CheckpointError
+from sf.envs.scripted import ScriptedPolicy
+from sf.errors import CheckpointError, ConfigError
+from sf.evaluator.function_policy import FunctionPolicy
+from sf.plugins.functions import is_trusted
 from sf.policy import GreedyPolicy, Policy, TrainedPolicy, load_policy
-from sf.policy.checkpoints import load
+from sf.policy.checkpoints import SavedNetwork, load
 from sf.policy.collecting import evaluated_policy
 from sf.spaces import ActionBounds, EnvInfo
 from sf.storage import checkpoint
 from sf.storage.experiment import errors_told
+from sf.storage.objects import json_object
+
+OF_POLICY = re.compile(r"checkpoint_p(\d+)")
+"""The directory of the checkpoints of a policy."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,19 @@ class LoadedPolicies:
 
     @property
     def mapping(self) -> str:
-        """The mapping of policies to agents in the training."""
-        return "by_agent" if self.run is None else self.run.policy_mapping
+        """The mapping of policies to agents in the training; by the numbers of agents where it is not to be asked."""
+        return "by_agent" if self.run is None or self.note else self.run.policy_mapping
+
+    @property
+    def note(self) -> str:
+        """A sentence where the mapping of the training is a function that nobody has named here; else nothing."""
+        mapping = "" if self.run is None else self.run.policy_mapping
+        if ":" not in mapping or is_trusted(mapping):
+            return ""
+        return (
+            f"Agent i plays with policy i modulo their number. In the training the function {mapping} has dealt them, "
+            f"which imports a module. If you trust it, name it: --functions {mapping}"
+        )
 
 
 def candidate_of_experiment(directory: Path, which: str, greedy: bool) -> Candidate:
@@ -52,7 +71,10 @@ def candidate_of_experiment(directory: Path, which: str, greedy: bool) -> Candid
         CheckpointError: there is no such checkpoint.
     """
     paths = []
-    num_policies = len(list(directory.glob("checkpoint_p*")))
+    there = len(list(directory.glob("checkpoint_p*")))
+    run = json_object(directory / "config.json").get("run")
+    now = run.get("num_policies") if isinstance(run, dict) else None
+    num_policies = min(there, now) if isinstance(now, int) and now > 0 else there  # a resumed run may have fewer
     for policy_id in range(num_policies):
         own = directory / f"checkpoint_p{policy_id}"
         if which in ("latest", "best"):
@@ -75,13 +97,31 @@ def load_candidate(candidate: Candidate) -> LoadedPolicies:
     if candidate.is_folder:
         return _load_saved_policy(candidate, candidate.paths[0])
     saved = [load(path) for path in candidate.paths]
-    return LoadedPolicies(
-        [one.acting_policy(candidate.greedy) for one in saved],
-        saved[0].info,
-        saved[0].config.rollout.action_bounds,
-        saved[0].config.run,
-        [_title(one.path, one.version, f", {one.frames} frames") for one in saved],
-    )
+    policies, titles = zip(*(_policy_and_title(one, candidate.greedy) for one in saved), strict=True)
+    first = saved[0].config
+    return LoadedPolicies([*policies], saved[0].info, first.rollout.action_bounds, first.run, [*titles])
+
+
+def _policy_and_title(saved: SavedNetwork, greedy: bool) -> tuple[Policy, str]:
+    """A function of the user, where that is what has acted in the run, else its network.
+
+    Raises:
+        ConfigError: the function is not found.
+    """
+    run, bounds = saved.config.run, saved.config.rollout.action_bounds
+    found = [int(match[1]) for part in saved.path.parts if (match := OF_POLICY.fullmatch(part))]
+    number = found[-1] if found else -1
+    if name := run.scripted.get(number):
+        if not is_trusted(name):
+            raise ConfigError(
+                [
+                    f"Policy {number} of {saved.path} is the function {name}, which imports a module. If you trust it, "
+                    f"name it: --functions {name}"
+                ]
+            )
+        return FunctionPolicy(ScriptedPolicy(name, saved.info, bounds)), f"{name}, which policy {number} is in the run"
+    title = _title(saved.path, saved.version, f", {saved.frames} frames", is_frozen=number in run.frozen)
+    return saved.acting_policy(greedy), title
 
 
 def _load_saved_policy(candidate: Candidate, path: Path) -> LoadedPolicies:
@@ -100,6 +140,7 @@ def _load_saved_policy(candidate: Candidate, path: Path) -> LoadedPolicies:
     return LoadedPolicies([acting], inner.network.info, inner.action_bounds, None, titles)
 
 
-def _title(path: Path, version: int, more: str = "") -> str:
-    untrained = "" if version else "; UNTRAINED: no optimizer step was taken before it was saved"
+def _title(path: Path, version: int, more: str = "", is_frozen: bool = False) -> str:
+    why = "frozen in this run" if is_frozen else "UNTRAINED: no optimizer step was taken before it was saved"
+    untrained = "" if version else f"; {why}"
     return f"{path} (policy_version {version}{more}{untrained})"

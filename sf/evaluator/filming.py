@@ -14,10 +14,10 @@ from pathlib import Path
 from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.stepping import Host
-from sf.envs.teams import seating
 from sf.errors import CheckpointError, EnvError, ExportError
 from sf.evaluator.film import Film
 from sf.evaluator.playing import Play
+from sf.evaluator.seats import seats_of
 from sf.evaluator.watching import Recorder, seen_by
 from sf.policy import Policy
 from sf.spaces import ActionBounds, EnvInfo
@@ -56,8 +56,8 @@ class Filming:
             every: frames of the run between two films.
         """
         policies = list(stage.policies)
-        is_together = seating(stage.mapping, stage.info).max() >= len(policies) - 1
-        self._stage = replace(stage, policies=policies if is_together else policies[:1])
+        is_together = seats_of(stage.mapping, stage.info, len(policies)).max() >= len(policies) - 1
+        self._stage = stage if is_together else replace(stage, policies=policies[:1], mapping="by_agent")
         self._owner, self._every, self._next = owner, every, next_film(owner.path, every)
         self._play: Play | None = None
         self._film: Film

@@ -14,10 +14,10 @@ from sf.envs import EnvSource
 from sf.envs.batches import make_env_batch
 from sf.envs.generators import GlobalGenerators
 from sf.envs.stepping import EnvBatch, Host
-from sf.envs.teams import seating
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import OtherSpaces, UnknownMode, choose_vectorization
 from sf.errors import EnvCrashed
+from sf.evaluator.seats import seats_of
 from sf.evaluator.tally import Episodes, Tally
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
 from sf.shared.arena import Array
@@ -34,7 +34,7 @@ class Play:
     """Episodes of some policies, step by step; the environments serve for one evaluation after the other.
 
     Each environment plays a number of episodes that is fixed before, because taking the first ones to end anywhere
-    would prefer short episodes. Agent a is played by policy a modulo the number of policies, or by that of its team.
+    would prefer short episodes. Agent a is played by policy a modulo the number of policies, or by that of its seat.
     Where there are more policies than seats, each policy has a block of environments in which it comes first.
 
     An emulator may exist once per process. So if making several environments raises, or resetting them for the first
@@ -66,7 +66,7 @@ class Play:
             max_envs: environments that play at once; only one does where a second one cannot live beside it.
             host: the process in which they live; None where no watchdog looks and nothing stops it.
             is_shared: whether others in this process have to find the global generators as they were.
-            mapping: of the run; all but `by_team` give each agent a seat of its own.
+            mapping: of the run, see `seats_of`.
 
         Raises:
             EnvError: an environment cannot be made.
@@ -75,7 +75,7 @@ class Play:
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
         self._longest = source.max_episode_steps or math.inf
         self._source, self._info, self._host, self._action_bounds = source, info, host, action_bounds
-        self._seats = seating(mapping, info)
+        self._seats = seats_of(mapping, info, len(policies))
         self._open = ExitStack()
         """Closes the environments."""
         self.num_envs, self._was_reset = min(num_episodes, max_envs), False

@@ -13,13 +13,13 @@ import numpy as np
 
 from sf.envs import EnvSource
 from sf.envs.picture import look_at_first_picture, make_rendering, picture_of
-from sf.envs.teams import seating
 from sf.evaluator.action_names import action_names
 from sf.evaluator.candidates import LoadedPolicies
 from sf.evaluator.film import Film
 from sf.evaluator.observed import info_for
 from sf.evaluator.panel import BEGINNING, LEAST_HEIGHT, EpisodeSoFar, Panel
 from sf.evaluator.playing import Play
+from sf.evaluator.seats import seats_of
 from sf.evaluator.tally import Episodes
 from sf.processes.disposable import in_disposable_child
 from sf.shared.arena import Array
@@ -65,13 +65,14 @@ def watch(
     watched = seen_by(source, screen, "human" if output is None else "rgb_array")
     info = info_for(loaded.policies, loaded.info, source)
     # In one environment at a time: where there are more policies than agents, one policy after the other.
-    together = seating(loaded.mapping, info).max() >= len(loaded.policies) - 1
+    together = seats_of(loaded.mapping, info, len(loaded.policies)).max() >= len(loaded.policies) - 1
     casts = [loaded.policies] if together else [[policy] for policy in loaded.policies]
+    mapping = loaded.mapping if together else "by_agent"
     played: list[Episodes] = []
     try:
         for cast in casts:
             play = Play(
-                cast, watched, info, num_episodes, seed, loaded.action_bounds, max_envs=1, mapping=loaded.mapping
+                cast, watched, info, num_episodes, seed, loaded.action_bounds, max_envs=1, mapping=mapping
             )  # fmt: skip
             if isinstance(screen, Recorder) and with_panel:
                 screen.beside = functools.partial(_beside, Panel(info.action), play)

@@ -22,9 +22,11 @@ import torch
 from sf.config import Config
 from sf.console import Console
 from sf.envs import EnvSource
+from sf.envs.scripted import ScriptedPolicy
 from sf.envs.stepping import Host
 from sf.errors import CheckpointError
 from sf.evaluator.filming import Filming, Stage
+from sf.evaluator.function_policy import FunctionPolicy
 from sf.evaluator.playing import LONGEST_EPISODE, Play
 from sf.evaluator.tally import Episodes
 from sf.nets.device import from_host
@@ -84,6 +86,9 @@ class Evaluator:
         policies: list[Policy] = [evaluated_policy(network) for network in self.networks]
         if self.config.eval_deterministic:
             policies = [GreedyPolicy(policy) for policy in policies]
+        self.scripted = config.run.scripted
+        for policy_id, name in self.scripted.items():
+            policies[policy_id] = FunctionPolicy(ScriptedPolicy(name, info, config.rollout.action_bounds))
         longest = source.max_episode_steps or LONGEST_EPISODE
         source = replace(source, worker=topology.num_workers, max_episode_steps=longest)
         seed = int(np.random.SeedSequence([context.seed, topology.num_groups]).generate_state(1)[0])
@@ -214,7 +219,7 @@ class Evaluator:
     def _keep_if_best(self, policy_id: int, episodes: Episodes) -> None:
         """Writes exactly the policy that was evaluated."""
         score = episodes.mean(self.score)
-        if not score > self.best[policy_id]:  # nor is a score better that is no number
+        if policy_id in self.scripted or not score > self.best[policy_id]:  # nor is a score better that is no number
             return
         self.best[policy_id] = score
         directory, version = self.directories[policy_id], self.versions[policy_id]

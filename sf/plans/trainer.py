@@ -272,7 +272,8 @@ def merged(cls: type[Trainer], config: Mapping[str, Any]) -> dict[str, Any]:
     problems = [f"{name}={config[name]!r} must be a number, such as {numbers[name]}." for name in texts]
     if isinstance(size := config.get("train_batch_size", 1), int) and size < 1:
         problems += [f"train_batch_size={size} must be 1 or more."]
-    problems += unknown_settings("multiagent", config.get("multiagent", {}), COMMON["multiagent"])
+    for settings in (cls.default_config, config):
+        problems += unknown_settings("multiagent", settings.get("multiagent", {}), COMMON["multiagent"])
     if problems:
         raise ConfigError(problems)
     return {name: copy.deepcopy(config.get(name, value)) for name, value in known.items()}

@@ -18,6 +18,7 @@ from typing import Any
 
 from sf.by_value import able_to_travel, without_arguments
 from sf.errors import ConfigError, SfError, UsageError, text_of
+from sf.plugins.functions import TRUSTED, trust_functions
 
 
 @dataclass(eq=False)
@@ -233,8 +234,9 @@ def _shown(value: object) -> str:
     return getattr(value, "__qualname__", type(value).__qualname__)
 
 
-Sent = tuple[Mapping[str, Any], Mapping[str, Any]]
-"""Registered encoders and algorithms."""
+Sent = tuple[Mapping[str, Any], Mapping[str, Any], frozenset[str]]
+"""Registered encoders and algorithms, and trusted functions."""
+NOTHING: Sent = {}, {}, frozenset()
 
 
 def plugins_to_send() -> Sent:
@@ -243,13 +245,15 @@ def plugins_to_send() -> Sent:
     Raises:
         ConfigError: something cannot be sent to another process.
     """
-    return ENCODERS.to_send(), ALGORITHMS.to_send()
+    return ENCODERS.to_send(), ALGORITHMS.to_send(), frozenset(TRUSTED)
 
 
 def receive_plugins(sent: Sent) -> None:
     """In a child process: registers the plugins of the parent."""
-    for plugins, registered in zip((ENCODERS, ALGORITHMS), sent, strict=True):
-        plugins.registered.update(registered)
+    encoders, algorithms, functions = sent
+    ENCODERS.registered.update(encoders)
+    ALGORITHMS.registered.update(algorithms)
+    trust_functions(functions)
 
 
 def expect_known_encoder(name: str) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 
 from sf.config import Config
 from sf.config.pbt_space import env_arguments
+from sf.envs.mapping import Mapping
 from sf.envs.single_stepping import SingleAgentBatch
 from sf.envs.stepping import EnvBatch
 from sf.rollout.env_arguments import WithArguments, with_arguments
-from sf.rollout.mapping import Mapping
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.env_arguments import ENV_ARGUMENTS

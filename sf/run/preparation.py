@@ -19,6 +19,7 @@ from sf.config.observation_groups import encoders_of
 from sf.config.pbt_space import env_arguments
 from sf.console import Console
 from sf.envs import EnvSource, find_env
+from sf.envs.mapping import Mapping
 from sf.envs.probe import FirstLook
 from sf.envs.scripted import ScriptedPolicy
 from sf.errors import ConfigError, UsageError
@@ -33,7 +34,6 @@ from sf.processes.servers import ForkServers
 from sf.processes.signals import early_signals, parent
 from sf.processes.spare import MODULES, NETWORKS
 from sf.processes.telling import told_if_slow
-from sf.rollout.mapping import Mapping
 from sf.run.earlier import with_earlier_network
 from sf.run.films import expect_films
 from sf.run.first_look import look_in_child, note_on_single, vectorization_of

@@ -9,7 +9,7 @@ from sf.config import Config
 from sf.envs import EnvSource
 from sf.inference.bells import InferenceBells
 from sf.machine.cores import Compute
-from sf.plugins import Sent
+from sf.plugins import NOTHING, Sent
 from sf.rollout.bells import RolloutBells
 from sf.run.topology import Sizes
 from sf.shared.context import EvaluatorLinks, LearnerLinks, RunContext
@@ -168,7 +168,7 @@ class Wiring:
             },
             "rollout",
             index,
-            ({}, {}),
+            NOTHING,
             self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
             has_environments=True,
             can_be_replaced=True,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from sf.plugins import Sent, receive_plugins
+from sf.plugins import NOTHING, Sent, receive_plugins
 from sf.shared.progress import Phase
 from sf.shared.records import Record
 
@@ -55,7 +55,7 @@ class RoleSpec:
     """Which records are its own, see `sf.shared.records`."""
     index: int
     """Among the records of this kind."""
-    plugins: Sent = ({}, {})
+    plugins: Sent = NOTHING
     """Encoders and algorithms that the user has registered."""
     deadlines_s: Mapping[Phase, float] = field(default_factory=dict)
     """The longest that one unit of work may take in each phase, where there is a limit."""

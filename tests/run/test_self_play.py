@@ -12,13 +12,13 @@ import pytest
 
 import sf
 from sf.config import check
+from sf.envs.mapping import Mapping
 from sf.errors import ConfigError, EnvError
 from sf.policy import checkpoints
 from sf.population.self_play import SELF_PLAY
-from sf.rollout.mapping import Mapping
 from tests.environments.moves import MOVES
+from tests.envs.test_mapping import agents
 from tests.helpers.lab import make_config
-from tests.rollout.test_mapping import agents
 
 GAME = "tests.environments.moves:LargerMove"
 SMALL: dict[str, Any] = {

@@ -13,6 +13,9 @@ from sf.tools.report.runs import REWARD
 
 COLUMNS = "Group", "Runs", "Score", "95 % interval", "Frames", "Wall time", "Frames/s", "End"
 
+LEAST_TO_TELL = 4
+"""Runs of a group; the interval of two lies between them and has their mean half of the time."""
+
 
 def title_of(groups: Sequence[RunGroup]) -> str:
     envs = ", ".join(dict.fromkeys(group.env for group in groups))
@@ -95,7 +98,10 @@ def _sentences(groups: Sequence[RunGroup]) -> Iterator[str]:
         assert first is not None
         assert second is not None
         text = f"{env}: {best[0].label} has {rounded(first.iqm)}, {best[1].label} has {rounded(second.iqm)}."
-        if min(len(group.scores) for group in best) > 1:
+        fewest = min(len(group.scores) for group in best)
+        if fewest >= LEAST_TO_TELL:
             overlap = first.low <= second.high
             text += " Their intervals overlap: more seeds may tell." if overlap else " Their intervals do not overlap."
+        elif fewest > 1:
+            text += f" {fewest} seeds are too few to tell them apart: {LEAST_TO_TELL} or more may."
         yield text

@@ -121,7 +121,7 @@ class SharedVectorEnv(VectorWorkers, VectorEnv[Any, Any, Any]):
             options: for `reset` of every environment.
 
         Raises:
-            UsageError: there is not one seed for each environment.
+            UsageError: there is not one seed for each environment, or a `reset_mask` names some of them.
             EnvError: an environment raises, or returns what does not fit its space; then all workers have ended.
         """
         self._expect_open()
@@ -130,6 +130,11 @@ class SharedVectorEnv(VectorWorkers, VectorEnv[Any, Any, Any]):
             raise UsageError(f"reset was given {len(seeds)} seeds for {self.num_envs} environments.")
         if options is not None and not isinstance(options, Mapping):
             raise UsageError(f"reset was given options={options!r}, expected a dict.")
+        if options is not None and "reset_mask" in options:
+            raise UsageError(
+                "reset was given a reset_mask, but all environments begin together here. One whose episode ends begins "
+                "the next one by itself; to begin some of them at will, use gymnasium.vector.SyncVectorEnv."
+            )
         starts = [pickle.dumps(ResetArguments(seeds[first:stop], options)) for first, stop in self._shares]
         infos = self._carry_out(RESET, starts)
         self._has_begun = True

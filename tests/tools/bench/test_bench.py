@@ -15,6 +15,7 @@ from sf.cli.bench import main
 from sf.config import RunConfig
 from sf.errors import ExitCode, UsageError
 from sf.monitor import Lag
+from sf.plugins import NOTHING
 from sf.processes.process import RUNNING, STOPPING
 from sf.run.callbacks import Iteration
 from sf.shared.arena import Array
@@ -82,7 +83,7 @@ class TestRoofline:
     def test_every_part_costs_something(self, env: str, flags: dict[str, Any], tmp_path: Path) -> None:
         lab = make_lab(tmp_path, env, **flags)
         arguments = lab.specs[-1].arguments
-        blocks = roofline.measure(lab.config, arguments["source"], arguments["context"].info, ({}, {}), seconds=0.0)
+        blocks = roofline.measure(lab.config, arguments["source"], arguments["context"].info, NOTHING, seconds=0.0)
         assert len(blocks) == roofline.LEAST_BLOCKS
         assert all(seconds > 0 for block in blocks for seconds in block)
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import sf
+from sf.envs.mapping import Mapping
 from sf.errors import ConfigError, UsageError
 from sf.learner.worker import Learner
-from sf.rollout.mapping import Mapping
 from sf.shared.slot_fields import NO_POLICY
 from sf.spaces import EnvInfo, LeafSpec
 from tests.helpers.lab import make_lab, step_until
@@ -101,7 +101,7 @@ def test_a_function_itself_is_a_mapping_of_train(tmp_path: Path) -> None:
     settings |= {"num_workers": 1, "num_envs_per_worker": 2, "rollout": 16, "seed": 1, "train_dir": str(tmp_path)}
     result = sf.train("sf/TwoAgentEcho-v0", policy_mapping=turns, **settings)
     config = json.loads((result.path / "config.json").read_text())
-    assert config["run"]["policy_mapping"] == "tests.rollout.test_mapping:turns"
+    assert config["run"]["policy_mapping"] == "tests.envs.test_mapping:turns"
     with pytest.raises(UsageError, match="cannot be imported by the processes of a run"):
         sf.train("sf/TwoAgentEcho-v0", policy_mapping=lambda *_: 0, **settings)
 
