@@ -118,7 +118,7 @@ def is_nonzero(reward: Any) -> bool:
 
 
 PLACES = "observations", "rewards", "flags terminated", "flags truncated", "infos"
-"""Of the tuple that `step` returns."""
+"""What the tuple that `step` returns holds, in its order."""
 
 
 class Step(NamedTuple):

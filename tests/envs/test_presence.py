@@ -13,6 +13,7 @@ import pytest
 import torch
 from sf_envs.central import Central
 from sf_envs.multiagent import SeveralAgents
+from sf_envs.zoo import Parallel
 
 from sf.envs import EnvSource, probe
 from sf.envs.batches import make_env_batch
@@ -354,3 +355,18 @@ def test_an_agent_that_ends_in_a_step_does_not_come_back_in_it() -> None:
     presence.come(arrivals)
     assert presence.absent == {0}
     assert presence.end([1, 2]), "none is left"
+
+
+class Overpaying(Comers):
+    """Rewards an agent that there is not."""
+
+    def step(self, actions: Any) -> Any:
+        seen, rewards, *rest = super().step(actions)
+        return (seen, rewards | {"green_0": 5.0}, *rest)
+
+
+def test_a_reward_for_an_agent_that_there_is_not_is_refused() -> None:
+    env = Parallel(Overpaying())
+    env.reset()
+    with pytest.raises(EnvError, match="a reward for green_0, which is not among possible_agents: a, b, c"):
+        env.step([0, 0, 0])

@@ -165,7 +165,7 @@ class TestProbe:
         [
             (
                 ([np.zeros(2)] * 2, [1.0], [False] * 2, [False] * 2, [{}, {}]),
-                "Bad returned a list of 1 values from step as its rewards, expected a list of 2 entries, one for each agent.",
+                "Bad returned a list of 1 values from step as its rewards, expected a list of 2 entries, one for each",
             ),
             (
                 ([np.zeros(2)] * 2, [1.0] * 2, [True, None], [False] * 2, [{}, {}]),

@@ -207,3 +207,6 @@ def test_settings_of_a_trainer_that_do_nothing_are_refused(settings: dict[str, A
     trainer = build_trainer("One", execution_plan=lambda *_: None, default_policy=CountingPolicy)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=sentence):
         trainer({"env": TEN_STEPS, **settings})
+    if "multiagent" in settings:
+        with pytest.raises(ConfigError, match=sentence):
+            trainer.with_updates(default_config=settings)({"env": TEN_STEPS})

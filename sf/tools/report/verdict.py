@@ -13,7 +13,7 @@ from sf.tools.report.runs import REWARD
 
 COLUMNS = "Group", "Runs", "Score", "95 % interval", "Frames", "Wall time", "Frames/s", "End"
 
-LEAST_TO_TELL = 4
+LEAST_TO_TELL = 3
 """Runs of a group; the interval of two lies between them and has their mean half of the time."""
 
 

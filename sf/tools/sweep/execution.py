@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,14 +66,25 @@ def _expect_same_flags(run: TrialRun) -> None:
     Raises:
         ExperimentError: the directory is of a run with other flags.
     """
-    path, flags = run.log.with_suffix(".flags"), shlex.join(sorted(run.flags))
-    before = path.read_text() if path.exists() else flags
+    path, flags = run.log.with_suffix(".flags"), _with_values(run.flags)
+    before = _with_values(shlex.split(path.read_text())) if path.exists() else flags
     if before != flags:
+        was, now = ([flag for flag in some if flag not in other] for some, other in ((before, flags), (flags, before)))
         raise ExperimentError(
-            f"{run.directory} was trained with {before}, and this trial has {flags}. Move it away, or give the sweep "
-            "another name."
+            f"{run.directory} was trained with {' '.join(was)}, and this trial has {' '.join(now)}. Move it away, or "
+            "give the sweep another name."
         )
-    path.write_text(flags)
+    path.write_text(" ".join(flags))
+
+
+def _with_values(words: Iterable[str]) -> list[str]:
+    """Each flag with all of its values, in the order of their names."""
+    flags: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") or not flags:
+            flags.append([])
+        flags[-1].append(word)
+    return sorted(map(shlex.join, flags))
 
 
 def ended_before(run: TrialRun) -> TrialOutcome | None:

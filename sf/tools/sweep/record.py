@@ -135,7 +135,10 @@ class SweepRecord:
                     seed = run.pop("seed")
                     self.outcomes[row["trial"], seed] = TrialOutcome(**run)
         except (ValueError, KeyError, TypeError) as error:
-            raise ExperimentError(f"{path} is damaged ({error!r}). Move it away; ended runs are found again.") from None
+            raise ExperimentError(
+                f"{path} is damaged ({error!r}). Move it away: trials of a grid find their runs again. Those of other "
+                "searches are drawn anew, so give the sweep another name as well."
+            ) from None
         self._expect_same(header)
 
     def _expect_same(self, header: Mapping[str, Any]) -> None:

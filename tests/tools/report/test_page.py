@@ -107,6 +107,17 @@ def test_verdict_about_one_run(tmp_path: Path) -> None:
         assert told in text, told
 
 
+def test_two_seeds_of_a_group_tell_nothing(tmp_path: Path) -> None:
+    paths = [
+        write_run(tmp_path / f"{rate}-{seed}", rising(score + seed), seed=seed, learning_rate=rate)
+        for rate, score in ((0.001, 50.0), (0.01, 90.0))
+        for seed in (1, 2)
+    ]
+    text = read(*paths).text
+    assert "2 seeds are too few to tell them apart: 3 or more may." in text
+    assert "overlap" not in text
+
+
 def test_verdict_about_one_group_has_an_interval(tmp_path: Path) -> None:
     paths = [write_run(tmp_path / f"run-{seed}", rising(50.0 + seed), seed=seed) for seed in (1, 2, 3)]
     assert "Score 52.0 interquartile mean of 3 runs, 95 % interval 51.0 to 53.0" in read(*paths).text

@@ -15,6 +15,7 @@ import pytest
 from sf.cli.sweep import main
 from sf.errors import ExitCode
 from sf.tools.sweep.description import Settings
+from sf.tools.sweep.execution import _with_values
 from tests.helpers.commands import Running, run, running
 
 HEAD = 'sweep = "small"\n'
@@ -137,6 +138,11 @@ def test_run_at_its_time_limit_counts_with_what_it_has(tmp_path: Path) -> None:
     assert starts_of(tmp_path, "trial000-seed1") == 1, "it is not run again"
 
 
+def test_values_of_a_flag_stay_with_it_and_in_their_order() -> None:
+    words = ["--num_epochs=1", "--encoder_mlp_layers", "64", "32", "--env=CartPole-v1"]
+    assert _with_values(words) == ["--encoder_mlp_layers 64 32", "--env=CartPole-v1", "--num_epochs=1"]
+
+
 @pytest.mark.more
 def test_run_of_other_flags_is_not_taken_for_a_trial(tmp_path: Path) -> None:
     """Where results.json was moved away, and trials have other numbers than before."""
@@ -146,7 +152,7 @@ def test_run_of_other_flags_is_not_taken_for_a_trial(tmp_path: Path) -> None:
     finished = run(tmp_path, written(tmp_path, f"{text}[2]\n"), module=SWEEP)
     assert finished.code != ExitCode.FINISHED
     message = results_of(tmp_path)[0]["runs"][0]["message"]
-    assert "was trained with --env=CartPole-v1 --num_envs_per_worker=4 --num_epochs=1" in message
+    assert "was trained with --num_epochs=1, and this trial has --num_epochs=2. Move it away" in message
     assert "Move it away, or give the sweep another name." in message
 
 

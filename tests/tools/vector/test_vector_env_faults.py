@@ -92,6 +92,8 @@ def test_what_does_not_fit_is_refused() -> None:
                 ours.reset(seed=seed)
         with pytest.raises(UsageError, match="options=3, expected a dict"):
             ours.reset(options=3)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="a reset_mask, but all environments begin together here"):
+            ours.reset(options={"reset_mask": np.array([True, False])})
         ours.reset()
         with pytest.raises(UsageError, match=r"actions int64\[3\], expected int64\[2\]"):
             ours.step(np.zeros(3, int))
