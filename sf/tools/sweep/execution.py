@@ -66,8 +66,8 @@ def _expect_same_flags(run: TrialRun) -> None:
     Raises:
         ExperimentError: the directory is of a run with other flags.
     """
-    path, flags = run.log.with_suffix(".flags"), _with_values(run.flags)
-    before = _with_values(shlex.split(path.read_text())) if path.exists() else flags
+    path, flags = run.log.with_suffix(".flags"), with_values(run.flags)
+    before = with_values(shlex.split(path.read_text())) if path.exists() else flags
     if before != flags:
         was, now = ([flag for flag in some if flag not in other] for some, other in ((before, flags), (flags, before)))
         raise ExperimentError(
@@ -77,7 +77,7 @@ def _expect_same_flags(run: TrialRun) -> None:
     path.write_text(" ".join(flags))
 
 
-def _with_values(words: Iterable[str]) -> list[str]:
+def with_values(words: Iterable[str]) -> list[str]:
     """Each flag with all of its values, in the order of their names."""
     flags: list[list[str]] = []
     for word in words:

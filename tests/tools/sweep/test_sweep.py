@@ -15,7 +15,7 @@ import pytest
 from sf.cli.sweep import main
 from sf.errors import ExitCode
 from sf.tools.sweep.description import Settings
-from sf.tools.sweep.execution import _with_values
+from sf.tools.sweep.execution import with_values
 from tests.helpers.commands import Running, run, running
 
 HEAD = 'sweep = "small"\n'
@@ -140,7 +140,7 @@ def test_run_at_its_time_limit_counts_with_what_it_has(tmp_path: Path) -> None:
 
 def test_values_of_a_flag_stay_with_it_and_in_their_order() -> None:
     words = ["--num_epochs=1", "--encoder_mlp_layers", "64", "32", "--env=CartPole-v1"]
-    assert _with_values(words) == ["--encoder_mlp_layers 64 32", "--env=CartPole-v1", "--num_epochs=1"]
+    assert with_values(words) == ["--encoder_mlp_layers 64 32", "--env=CartPole-v1", "--num_epochs=1"]
 
 
 @pytest.mark.more
