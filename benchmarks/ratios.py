@@ -1,6 +1,6 @@
 """What parts of `sf` are worth beside each other or beside a plain loop, and the least that they must be: a table.
 
-    python benchmarks/ratios.py [--only plan sac ...] [--sb3 PYTHON]
+    python benchmarks/ratios.py [--only plan updates ...] [--sb3 PYTHON]
 
 Where one side of a ratio becomes faster, the other falls behind without a change of its own. So all of them are
 measured together, one after the other: a quarter of an hour on a machine at rest. It ends with code 1 where one is

@@ -56,10 +56,10 @@ class Parallel:
             if agent in self.env.agents
         }
         result = self.env.step(acting)
-        if unknown := sorted(set(result[1]) - set(self.agents)):
+        if unknown := set(result[1]) - set(self.agents):
             raise EnvError(
-                f"step returned a reward for {', '.join(map(str, unknown))}, which is not among possible_agents: "
-                f"{', '.join(self.agents)}."
+                f"step returned a reward for {', '.join(sorted(map(str, unknown)))}, which is not among "
+                f"possible_agents: {', '.join(map(str, self.agents))}."
             )
         before, self._listed = self._listed, self._known_agents()
         arrivals = (self._listed - before) & self._absent

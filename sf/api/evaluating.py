@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,6 +78,8 @@ def evaluate(
 
         with torch.random.fork_rng(devices=[]):  # networks draw their first weights
             loaded = load_candidate(candidate)
+        if loaded.note:
+            warnings.warn(loaded.note, stacklevel=2)
         if not 0 <= policy_id < len(loaded.policies):
             raise UsageError(f"policy_id={policy_id}, but {policy} has the policies 0 to {len(loaded.policies) - 1}.")
         kwargs = None if env_kwargs is None else as_flags("env_kwargs", dict(env_kwargs))[0].partition("=")[2]

@@ -14,6 +14,7 @@ from sf.cli.experiments import environment, experiment_directory, trust
 from sf.cli.which import WhichRun
 from sf.config.ranges import AT_LEAST_1, SEED
 from sf.errors import ConfigError, ExitCode, ExperimentError, UsageError
+from sf.plugins.functions import is_trusted
 
 COMMANDS = {
     "push": "Evaluate a run and publish it: checkpoint, configuration, scores, a film and a card. "
@@ -126,14 +127,16 @@ def _write(config: PushConfig, directory: Path, folder: Path) -> None:
     run = read_run(directory)
     candidate = candidate_of_experiment(directory, config.checkpoint, config.deterministic)
     loaded = load_candidate(candidate)
+    if loaded.note:
+        print(loaded.note)
     source = environment(config.env, None, loaded.run, None, LONGEST_EPISODE)
     played: dict[str, int] = {}
     if config.scores is None:
         summaries, played = scoring.play(candidate, loaded, source, config.num_episodes, config.seed)
     else:
         summaries = scoring.read_scores(Path(config.scores), len(loaded.policies))
-    named = {"env": config.env, "encoder": config.encoder}
-    trusted = {name: value for name, value in named.items() if value is not None}
+    named: dict[str, object] = {"env": config.env, "encoder": config.encoder, "functions": config.functions}
+    trusted = {name: value for name, value in named.items() if value}
     scores = PublishedScores(config.checkpoint, source.env_id, trusted, played, summaries)
     write_folder(folder, run, list(candidate.paths), scores)
     if no_film := scoring.film(loaded, source, config.seed, folder):
@@ -166,8 +169,10 @@ def _pull(flags: Sequence[str]) -> int:
         transfer.fetch(repo, Path(folder))
         trained = install(Path(folder), target, repo)
     print(f"{repo} is the experiment {name} in {target.parent.absolute()}. Play it: sf-enjoy --experiment={name}")
-    for flag, value in (("env", trained.run.env), ("encoder", trained.model.encoder)):
-        if ":" in value:
+    needed = [("env", trained.run.env), ("encoder", trained.model.encoder)]
+    needed += [("functions", name) for name in (trained.run.policy_mapping, *trained.run.scripted.values())]
+    for flag, value in needed:
+        if ":" in value and not is_trusted(value):
             print(f"It needs a module, which no file gets to import. If you trust it, name it: --{flag}={value}")
     return ExitCode.FINISHED
 

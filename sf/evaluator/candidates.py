@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sf.config import RunConfig
+from sf.config import Config, RunConfig
 from sf.envs.scripted import ScriptedPolicy
 from sf.errors import CheckpointError, ConfigError
 from sf.evaluator.function_policy import FunctionPolicy
@@ -17,7 +18,6 @@ from sf.policy.collecting import evaluated_policy
 from sf.spaces import ActionBounds, EnvInfo
 from sf.storage import checkpoint
 from sf.storage.experiment import errors_told
-from sf.storage.objects import json_object
 
 OF_POLICY = re.compile(r"checkpoint_p(\d+)")
 """The directory of the checkpoints of a policy."""
@@ -32,6 +32,8 @@ class Candidate:
     greedy: bool
     is_folder: bool = False
     """A folder of PolicySaver, no checkpoint."""
+    run: RunConfig | None = None
+    """Configuration of the newest start; None takes that of the checkpoints, which may be older."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,12 @@ class LoadedPolicies:
 
     @property
     def mapping(self) -> str:
-        """The mapping of policies to agents in the training; by the numbers of agents where it is not to be asked."""
+        """The mapping of policies to agents in the training; `by_agent` where that imports a module."""
         return "by_agent" if self.run is None or self.note else self.run.policy_mapping
 
     @property
     def note(self) -> str:
-        """A sentence where the mapping of the training is a function that nobody has named here; else nothing."""
+        """A sentence where the mapping of the training is a function that the command does not name; else nothing."""
         mapping = "" if self.run is None else self.run.policy_mapping
         if ":" not in mapping or is_trusted(mapping):
             return ""
@@ -70,22 +72,30 @@ def candidate_of_experiment(directory: Path, which: str, greedy: bool) -> Candid
     Raises:
         CheckpointError: there is no such checkpoint.
     """
-    paths = []
+    paths, run = [], _newest_start(directory)
     there = len(list(directory.glob("checkpoint_p*")))
-    run = json_object(directory / "config.json").get("run")
-    now = run.get("num_policies") if isinstance(run, dict) else None
-    num_policies = min(there, now) if isinstance(now, int) and now > 0 else there  # a resumed run may have fewer
-    for policy_id in range(num_policies):
+    for policy_id in range(there if run is None else min(there, run.num_policies)):  # a resumed run may have fewer
         own = directory / f"checkpoint_p{policy_id}"
         if which in ("latest", "best"):
-            own = own / checkpoint.BEST if which == "best" else own
+            is_function = run is not None and policy_id in run.scripted
+            own = own / checkpoint.BEST if which == "best" and not is_function else own
             saved = checkpoint.load_newest(own, put_aside=False)
             if saved is None:
                 raise CheckpointError(f"There is no checkpoint in {own}. Train longer, or look at --train_dir.")
             paths.append(saved.path)
         else:
             paths.append(checkpoint.named(own, which))
-    return Candidate(f"{directory.name} {which}", tuple(paths), greedy)
+    return Candidate(
+        f"{directory.name} {which}", tuple(paths), greedy, run=run if which in ("latest", "best") else None
+    )
+
+
+def _newest_start(directory: Path) -> RunConfig | None:
+    """Its configuration; None where that is damaged, or of another version."""
+    try:
+        return Config.from_json(json.loads((directory / "config.json").read_bytes())).run
+    except (OSError, ValueError, RecursionError, ConfigError):
+        return None
 
 
 def load_candidate(candidate: Candidate) -> LoadedPolicies:
@@ -93,22 +103,23 @@ def load_candidate(candidate: Candidate) -> LoadedPolicies:
 
     Raises:
         CheckpointError: a path is damaged, or holds a policy that does not play stored observations.
+        ConfigError: a policy is a function that is not found, or that nothing but the run names.
     """
     if candidate.is_folder:
         return _load_saved_policy(candidate, candidate.paths[0])
     saved = [load(path) for path in candidate.paths]
-    policies, titles = zip(*(_policy_and_title(one, candidate.greedy) for one in saved), strict=True)
-    first = saved[0].config
-    return LoadedPolicies([*policies], saved[0].info, first.rollout.action_bounds, first.run, [*titles])
+    run = candidate.run or saved[0].config.run
+    policies, titles = zip(*(_policy_and_title(one, candidate) for one in saved), strict=True)
+    return LoadedPolicies([*policies], saved[0].info, saved[0].config.rollout.action_bounds, run, [*titles])
 
 
-def _policy_and_title(saved: SavedNetwork, greedy: bool) -> tuple[Policy, str]:
+def _policy_and_title(saved: SavedNetwork, candidate: Candidate) -> tuple[Policy, str]:
     """A function of the user, where that is what has acted in the run, else its network.
 
     Raises:
-        ConfigError: the function is not found.
+        ConfigError: the function is not found, or nothing but the run names it.
     """
-    run, bounds = saved.config.run, saved.config.rollout.action_bounds
+    run, bounds = candidate.run or saved.config.run, saved.config.rollout.action_bounds
     found = [int(match[1]) for part in saved.path.parts if (match := OF_POLICY.fullmatch(part))]
     number = found[-1] if found else -1
     if name := run.scripted.get(number):
@@ -121,7 +132,7 @@ def _policy_and_title(saved: SavedNetwork, greedy: bool) -> tuple[Policy, str]:
             )
         return FunctionPolicy(ScriptedPolicy(name, saved.info, bounds)), f"{name}, which policy {number} is in the run"
     title = _title(saved.path, saved.version, f", {saved.frames} frames", is_frozen=number in run.frozen)
-    return saved.acting_policy(greedy), title
+    return saved.acting_policy(candidate.greedy), title
 
 
 def _load_saved_policy(candidate: Candidate, path: Path) -> LoadedPolicies:

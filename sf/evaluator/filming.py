@@ -17,7 +17,7 @@ from sf.envs.stepping import Host
 from sf.errors import CheckpointError, EnvError, ExportError
 from sf.evaluator.film import Film
 from sf.evaluator.playing import Play
-from sf.evaluator.seats import seats_of
+from sf.evaluator.seats import all_play, seats_of
 from sf.evaluator.watching import Recorder, seen_by
 from sf.policy import Policy
 from sf.spaces import ActionBounds, EnvInfo
@@ -56,7 +56,7 @@ class Filming:
             every: frames of the run between two films.
         """
         policies = list(stage.policies)
-        is_together = seats_of(stage.mapping, stage.info, len(policies)).max() >= len(policies) - 1
+        is_together = all_play(seats_of(stage.mapping, stage.info, len(policies)), len(policies))
         self._stage = stage if is_together else replace(stage, policies=policies[:1], mapping="by_agent")
         self._owner, self._every, self._next = owner, every, next_film(owner.path, every)
         self._play: Play | None = None

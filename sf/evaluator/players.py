@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sf.config import RunConfig
@@ -129,7 +129,7 @@ def _candidates(word: str, train_dir: Path, checkpoints: Sequence[str], greedy: 
     if experiment is not None:
         found = [(which, candidate_of_experiment(experiment, which, greedy)) for which in checkpoints]
         names = [word if which == "latest" else f"{word} {which}" for which, _ in found]
-        return [Candidate(name, one.paths, greedy) for name, (_, one) in zip(names, found, strict=True)]
+        return [replace(one, name=name) for name, (_, one) in zip(names, found, strict=True)]
     if (path / POLICY).exists():
         return [Candidate(word, (path,), greedy, is_folder=True)]
     if NAME.fullmatch(path.name) and path.is_dir():

@@ -17,7 +17,7 @@ from sf.envs.stepping import EnvBatch, Host
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import OtherSpaces, UnknownMode, choose_vectorization
 from sf.errors import EnvCrashed
-from sf.evaluator.seats import seats_of
+from sf.evaluator.seats import all_play, seats_of
 from sf.evaluator.tally import Episodes, Tally
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
 from sf.shared.arena import Array
@@ -93,7 +93,7 @@ class Play:
     def _make(self) -> None:
         """`num_envs` environments for each block, and room for what they show."""
         source, info, num_envs, num_policies = self._source, self._info, self.num_envs, len(self.policies)
-        self._num_blocks = num_policies if self._seats.max() + 1 < num_policies else 1
+        self._num_blocks = 1 if all_play(self._seats, num_policies) else num_policies
         num_envs *= self._num_blocks
         rows = num_envs * info.num_agents
         self._observations, self._rewards = _leaves(info, rows), np.zeros(rows, np.float32)

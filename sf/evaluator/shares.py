@@ -12,7 +12,7 @@ import torch
 from sf.envs import EnvSource
 from sf.evaluator.candidates import Candidate, LoadedPolicies, load_candidate
 from sf.evaluator.playing import MAX_ENVS, play
-from sf.evaluator.seats import seats_of
+from sf.evaluator.seats import all_play, seats_of
 from sf.evaluator.so_far import SoFar
 from sf.evaluator.tally import Episodes
 from sf.machine.cores import usable_cores
@@ -70,8 +70,9 @@ def evaluate(
     shares = [num_episodes // num_workers + (i < num_episodes % num_workers) for i in range(num_workers)]
     seeds = [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(num_workers)]
     so_far, plugins, children = SoFar(num_workers, len(loaded.policies)), plugins_to_send(), []
-    num_seats = int(seats_of(loaded.mapping, info, len(loaded.policies)).max()) + 1
-    wanted = num_episodes * (len(loaded.policies) if num_seats < len(loaded.policies) else 1)
+    num_policies = len(loaded.policies)
+    num_blocks = 1 if all_play(seats_of(loaded.mapping, info, num_policies), num_policies) else num_policies
+    wanted = num_episodes * num_blocks
 
     def told(seconds: float) -> str:
         return so_far.told(source.env_id, wanted, seconds)

@@ -19,7 +19,7 @@ from sf.evaluator.film import Film
 from sf.evaluator.observed import info_for
 from sf.evaluator.panel import BEGINNING, LEAST_HEIGHT, EpisodeSoFar, Panel
 from sf.evaluator.playing import Play
-from sf.evaluator.seats import seats_of
+from sf.evaluator.seats import all_play, seats_of
 from sf.evaluator.tally import Episodes
 from sf.processes.disposable import in_disposable_child
 from sf.shared.arena import Array
@@ -65,7 +65,7 @@ def watch(
     watched = seen_by(source, screen, "human" if output is None else "rgb_array")
     info = info_for(loaded.policies, loaded.info, source)
     # In one environment at a time: where there are more policies than agents, one policy after the other.
-    together = seats_of(loaded.mapping, info, len(loaded.policies)).max() >= len(loaded.policies) - 1
+    together = all_play(seats_of(loaded.mapping, info, len(loaded.policies)), len(loaded.policies))
     casts = [loaded.policies] if together else [[policy] for policy in loaded.policies]
     mapping = loaded.mapping if together else "by_agent"
     played: list[Episodes] = []

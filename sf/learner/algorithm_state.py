@@ -183,6 +183,7 @@ def _misfits(optimizer: Optimizer, state: Mapping[str, Tensor]) -> list[str]:
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     own = _state_of_optimizer(optimizer)
     groups = {name for name in own if name.startswith("group.")}
+    is_of_torch = type(optimizer).__module__.startswith("torch.")
     lines = [f"{name}: missing" for name in sorted(groups - state.keys())]
     for name, tensor in state.items():
         if name in groups:
@@ -193,7 +194,7 @@ def _misfits(optimizer: Optimizer, state: Mapping[str, Tensor]) -> list[str]:
             lines.append(f"{name}: not expected, found {list(tensor.shape)}")
             continue
         shape = own[name].shape if name in own else parameters[int(index)].shape
-        if tensor.shape != shape and (name in own or key in LIKE_THE_PARAMETER):
+        if tensor.shape != shape and (name in own or (is_of_torch and key in LIKE_THE_PARAMETER)):
             lines.append(f"{name}: expected {list(shape)}, found {list(tensor.shape)}")
     return lines
 

@@ -113,7 +113,7 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
 
 def note_on_untrained(algorithm: Algorithm, policy: ActorCritic) -> str:
     """A sentence if the loss depends on weights beside the policy that nothing will train; else nothing."""
-    takes_steps = any(getattr(type(algorithm), name) is not getattr(Algorithm, name) for name in TAKE_STEPS)
+    takes_steps = any(not getattr(type(algorithm), name).__module__.startswith("sf.") for name in TAKE_STEPS)
     with parts_unchanged(algorithm):
         total, weights = _tried(algorithm, policy).total, _untrained(parts_of(algorithm), policy, takes_steps)
         found: Sequence[Tensor | None] = ()

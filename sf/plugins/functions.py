@@ -1,6 +1,6 @@
 """Functions ``module:function`` that the configuration of a run names: a file does not get to import modules.
 
-Whoever evaluates a run names those that are trusted. Those that come with `sf` always are.
+An evaluation imports only those that its command names, and those of `sf_envs`.
 """
 
 from __future__ import annotations

@@ -131,6 +131,10 @@ def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_i
         assert checkpoint is not None
         is_elsewhere = not (directory / checkpoint).is_dir() and Path(checkpoint).is_dir()
         saved = load(Path(checkpoint) if is_elsewhere else named(directory, str(checkpoint)))
+    if name := saved.config.run.scripted.get(policy_id):
+        raise CheckpointError(
+            f"Policy {policy_id} of {path.absolute()} is the function {name} and no network. Call the function itself."
+        )
     return saved.trained_policy(**options).eval()
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import sf
-from sf.errors import ConfigError
+from sf.errors import CheckpointError, ConfigError
 from sf.evaluator.candidates import candidate_of_experiment, load_candidate
-from sf.evaluator.seats import seats_of
+from sf.evaluator.seats import all_play, seats_of
 from sf.plugins.functions import TRUSTED
 from sf.spaces import EnvInfo
 from tests.environments.duel import Duel
@@ -34,6 +34,14 @@ class Chosen(Duel):
 
 def one(observation: Any, random: np.random.Generator) -> int:
     return 1
+
+
+def zero(observation: Any, random: np.random.Generator) -> int:
+    return 0
+
+
+def second(agent: int, episode: int, random: np.random.Generator) -> int:
+    return 1 - episode % 2
 
 
 def crossed(agent: int, episode: int, random: np.random.Generator) -> int:
@@ -66,6 +74,28 @@ def test_a_function_that_is_a_policy_plays_in_evaluations(tmp_path: Path) -> Non
         sf.evaluate(path, f"{HERE}:Chosen", episodes=20, policy_id=1)
     named = sf.evaluate(path, f"{HERE}:Chosen", episodes=20, policy_id=1, functions=[f"{HERE}:one"])
     assert (named.mean, named.std) == (4, 0)
+    best = sf.evaluate(path, f"{HERE}:Chosen", episodes=6, policy_id=1, checkpoint="best", num_workers=2)
+    assert best.mean == 4, "processes of their own know what is trusted"
+    with pytest.raises(CheckpointError, match=f"Policy 1 of .* is the function {HERE}:one and no network"):
+        sf.load_policy(path, policy_id=1)
+
+
+@pytest.mark.more
+def test_a_resume_with_another_function_is_evaluated_with_that_one(tmp_path: Path) -> None:
+    trained(tmp_path, policy_mapping="by_agent", frozen_policies=json.dumps({"1": f"{HERE}:one"}))
+    now = {"frozen_policies": json.dumps({"1": f"{HERE}:zero"}), "train_for_env_steps": 600}
+    flags = SMALL | {"policy_mapping": "by_agent"} | now
+    path = sf.train(f"{HERE}:Chosen", train_dir=str(tmp_path), experiment="run", **flags).path
+    played = sf.evaluate(path, f"{HERE}:Chosen", episodes=3, policy_id=1, functions=[f"{HERE}:zero"])
+    assert played.mean == 0
+
+
+def test_policies_that_the_first_episode_leaves_out_play_too(tmp_path: Path) -> None:
+    path = trained(tmp_path, policy_mapping=f"{HERE}:second", eval_every_steps=150, eval_episodes=2)
+    points = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert {point["policy_id"] for point in points if "eval/reward" in point} == {0, 1}
+    info = load_candidate(candidate_of_experiment(path, "latest", greedy=False)).info
+    assert not all_play(seats_of(f"{HERE}:second", info, 2), 2)
 
 
 def test_a_function_that_deals_the_policies_deals_them_in_evaluations(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class PublishedScores:
     which: Literal["latest", "best"]
     """The checkpoint that played."""
     env: str
-    trusted: dict[str, str]
+    trusted: dict[str, object]
     """Flags that name modules of the environment and of the encoder; no file gets to import them."""
     played: dict[str, int]
     """Flags of `sf-eval` that repeat the evaluation; nothing for scores from a file."""

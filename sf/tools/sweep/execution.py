@@ -67,8 +67,9 @@ def _expect_same_flags(run: TrialRun) -> None:
         ExperimentError: the directory is of a run with other flags.
     """
     path, flags = run.log.with_suffix(".flags"), with_values(run.flags)
-    before = with_values(shlex.split(path.read_text())) if path.exists() else flags
-    if before != flags:
+    text = path.read_text() if path.exists() else " ".join(flags)
+    before = with_values(shlex.split(text))
+    if before != flags and text != shlex.join(sorted(run.flags)):  # as earlier versions wrote them
         was, now = ([flag for flag in some if flag not in other] for some, other in ((before, flags), (flags, before)))
         raise ExperimentError(
             f"{run.directory} was trained with {' '.join(was)}, and this trial has {' '.join(now)}. Move it away, or "
