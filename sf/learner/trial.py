@@ -7,20 +7,18 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from sf.config import OF_ALGORITHMS, LearnerConfig
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm, Losses
-from sf.learner.algorithm_state import Part, parts_of, parts_unchanged
+from sf.learner.algorithm_state import parts_unchanged
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.metrics import TAKEN
 from sf.learner.optimizer import FlatAdam
 from sf.learner.ppo import PPO
-from sf.learner.trained_network import TrainedNetwork
 from sf.plugins import ALGORITHMS, blamed_on
 from sf.plugins.settings import settings_for
 from sf.policy import ActorCritic, Sequences
@@ -29,8 +27,6 @@ from sf.shared.slot_fields import OBSERVATIONS, last_observation_fields, slot_fi
 from sf.spaces import ACTION_MASK, EnvInfo
 
 NUM_STEPS, NUM_TRAJECTORIES = 3, 2
-TAKE_STEPS = "after_step", "after_batch"
-"""Methods in which the networks beside the acting one are stepped."""
 
 
 def algorithm_of(config: LearnerConfig) -> Algorithm:
@@ -103,7 +99,7 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
     """
     name = f"algorithm={type(algorithm).__name__}"
     with parts_unchanged(algorithm):
-        losses = _tried(algorithm, policy)
+        losses = tried(algorithm, policy)
         if not algorithm.has_gradients:
             with blamed_on(name, "the backward pass of its loss, whose arguments it may not change in place"):
                 torch.autograd.grad(losses.total, list(policy.parameters()), retain_graph=True, allow_unused=True)
@@ -111,58 +107,12 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
     return tuple(losses.terms)
 
 
-def note_on_untrained(algorithm: Algorithm, policy: ActorCritic) -> str:
-    """A sentence if the loss depends on weights beside the policy that nothing will train; else nothing."""
-    takes_steps = any(not getattr(type(algorithm), name).__module__.startswith("sf.") for name in TAKE_STEPS)
-    with parts_unchanged(algorithm):
-        total, weights = _tried(algorithm, policy).total, _untrained(parts_of(algorithm), policy, takes_steps)
-        found: Sequence[Tensor | None] = ()
-        if weights:
-            found = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
-    reached = [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]
-    if not reached:
-        return ""
-    why = "optimizer in its attributes trains" if takes_steps else "method after_step or after_batch takes steps of"
-    return (
-        f"Warning: the loss of algorithm={type(algorithm).__name__} depends on {', '.join(reached)}, which no "
-        f"{why}. Make it a TrainedNetwork and call its step in after_step, give it an optimizer, or freeze it with "
-        "requires_grad_(False)."
-    )
+def tried(algorithm: Algorithm, policy: ActorCritic) -> Losses:
+    """The losses of a batch of zeros.
 
-
-def note_on_policy_twice(algorithm: Algorithm, policy: ActorCritic) -> str:
-    """A sentence if an optimizer of the algorithm trains what the run trains already; else nothing."""
-    own = {id(each) for each in [policy.flat, *policy.parameters()]}
-    twice = [
-        name
-        for name, part in parts_of(algorithm).items()
-        if isinstance(part, Optimizer) and own & {id(each) for group in part.param_groups for each in group["params"]}
-    ]
-    if not twice:
-        return ""
-    return (
-        f"Warning: {', '.join(twice)} of algorithm={type(algorithm).__name__} has parameters of the policy, which the "
-        "run trains with --learning_rate. Its steps come on top of those."
-    )
-
-
-def _untrained(parts: Mapping[str, Part], policy: ActorCritic, takes_steps: bool) -> dict[str, Tensor]:
-    """Weights beside the policy that could have a gradient and have no optimizer, or none that takes steps."""
-    weights: dict[str, Tensor] = {}
-    trained = {id(each) for each in policy.parameters()}
-    for name, part in parts.items():
-        if isinstance(part, Optimizer):
-            trained |= {id(each) for group in part.param_groups for each in group["params"] if takes_steps}
-        elif isinstance(part, nn.Parameter):
-            weights[name] = part
-        else:
-            weights |= {f"{name}.{key}": each for key, each in part.named_parameters()}
-            networks = [module for module in part.modules() if isinstance(module, TrainedNetwork)]
-            trained |= {id(each) for network in networks for each in network.trained if takes_steps}
-    return {name: each for name, each in weights.items() if each.requires_grad and id(each) not in trained}
-
-
-def _tried(algorithm: Algorithm, policy: ActorCritic) -> Losses:
+    Raises:
+        ConfigError: see `loss_terms_of`.
+    """
     name = f"algorithm={type(algorithm).__name__}"
     fields = fields_of(algorithm, policy.info)
     _try_fields(name, fields, policy)

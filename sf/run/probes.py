@@ -86,15 +86,8 @@ def _look(config: Config, changed: list[str], info: EnvInfo) -> PluginsTried:
 
     from sf.learner.off_policy import OffPolicy
     from sf.learner.off_policy_trial import try_update
-    from sf.learner.trial import (
-        algorithm_of,
-        begin,
-        fields_of,
-        loss_terms_of,
-        note_on_policy_twice,
-        note_on_untrained,
-        unread_flags,
-    )
+    from sf.learner.trial import algorithm_of, begin, fields_of, loss_terms_of, unread_flags
+    from sf.learner.untrained import note_on_policy_twice, note_on_untrained
     from sf.nets.device import accelerators
     from sf.policy import ActorCritic
 

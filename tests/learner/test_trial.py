@@ -23,14 +23,8 @@ from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.trained_network import TrainedNetwork
 from sf.learner.training import NonFiniteGradient
-from sf.learner.trial import (
-    algorithm_of,
-    begin,
-    fields_of,
-    loss_terms_of,
-    note_on_policy_twice,
-    note_on_untrained,
-)
+from sf.learner.trial import algorithm_of, begin, fields_of, loss_terms_of
+from sf.learner.untrained import note_on_policy_twice, note_on_untrained
 from sf.learner.update import Update
 from sf.plugins import ALGORITHMS
 from sf.policy import ActorCritic, Evaluation
