@@ -26,6 +26,7 @@ import numpy as np
 
 from sf.monitor.event_file import NONE, EventFile, Facts
 from sf.shared.arena import Array
+from sf.storage.lines import keep_lines
 
 METRICS = "metrics.jsonl"
 
@@ -51,8 +52,7 @@ class ScalarLog:
         self._first_frames = dict(enumerate(frames))
         path = self._directory / METRICS
         try:
-            if path.exists():
-                self._clock.go_on_after(forget_points(path, self._first_frames))
+            self._clock.go_on_after(forget_points(path, self._first_frames))
         except OSError as error:
             self._warn(f"Warning: {path} may hold points of a run that was killed twice: {error}")
 
@@ -159,13 +159,8 @@ def forget_points(path: Path, first_frames: Mapping[int, int]) -> float:
     Returns:
         The time of the newest point before, removed ones included; minus infinity if there was none.
     """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    kept = [line for line in lines if _is_before(line, first_frames)]
-    if kept != lines:
-        incoming = path.with_name(f".{path.name}")
-        incoming.write_text("".join(kept), encoding="utf-8")
-        incoming.replace(path)
-    return max(map(_time_of, lines), default=-math.inf)
+    kept, removed = keep_lines(path, lambda line: _is_before(line, first_frames))
+    return max(map(_time_of, kept + removed), default=-math.inf)
 
 
 def _time_of(line: str) -> float:
@@ -180,6 +175,6 @@ def _time_of(line: str) -> float:
 def _is_before(line: str, first_frames: Mapping[int, int]) -> bool:
     try:
         point = json.loads(line)
-        return line.endswith("\n") and point["frames"] <= first_frames.get(point["policy_id"], math.inf)
+        return bool(point["frames"] <= first_frames.get(point["policy_id"], math.inf))
     except (ValueError, KeyError, TypeError):
         return False

@@ -16,7 +16,14 @@ from sf.population.pbt import Decision, PopulationRules
 from sf.shared.arena import Array
 from sf.shared.messages import CheckpointSaved, Evolve, Order
 from sf.storage.experiment import errors_told
-from sf.storage.population import add_decision, read_population, write_population
+from sf.storage.population import (
+    add_decision,
+    forget_decisions,
+    read_decisions,
+    read_population,
+    write_population,
+)
+from sf.storage.resumed import frames_to_resume
 
 if TYPE_CHECKING:
     from sf.population.director import RunFacts
@@ -45,10 +52,21 @@ class PbtDirector(NoDirector):
         self._env_values = env_values
         seed = np.random.SeedSequence(config.run.seed, spawn_key=(STREAM,)).generate_state(1)[0]
         self.rules, self._directory = PopulationRules(flags, space, values, int(seed)), directory
-        if state := read_population(directory):
-            self.rules.load_json(state)
-            Console().line("The population goes on with the flags that its policies had.")
-        self._write()
+        with errors_told(directory):
+            self._go_on(config.run.num_policies)
+            self._write()
+
+    def _go_on(self, num_policies: int) -> None:
+        """With the state that is on disk, without the decisions after the checkpoints that the policies go on from."""
+        frames = [frames_to_resume(self._directory / f"checkpoint_p{policy}") for policy in range(num_policies)]
+        forgotten = forget_decisions(self._directory, frames)
+        if not (state := read_population(self._directory)):
+            return
+        self.rules.load_json(state)
+        Console().line("The population goes on with the flags that its policies had.")
+        if forgotten:
+            self.rules.undo(forgotten, read_decisions(self._directory))
+            Console().line(f"Decisions about the population after the newest checkpoints are undone: {len(forgotten)}.")
 
     def poll(self, facts: RunFacts) -> Iterator[tuple[int, Order]]:
         """See `Director`; the state is on disk before an order leaves."""

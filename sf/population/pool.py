@@ -110,6 +110,18 @@ class Pool:
             removed.append(beaten)
         return removed
 
+    def go_back(self, frames: int) -> list[PastSelf]:
+        """Takes out the snapshots of a future that is lost, because policy 0 goes on from these frames; returns them.
+
+        The rating is again the one which policy 0 had when the first of them was made.
+        """
+        forgotten = [one for one in self.snapshots if one.frames > frames]
+        if forgotten:
+            self.snapshots = [one for one in self.snapshots if one.frames <= frames]
+            self.rating, self.num_made = forgotten[0].rating, forgotten[0].number
+        self._next_frames = min(self._next_frames, frames + self._config.self_play_snapshot_every)
+        return forgotten
+
     def remove(self, number: int) -> None:
         """Takes out a snapshot that cannot be read."""
         self.snapshots = [one for one in self.snapshots if one.number != number]

@@ -18,6 +18,7 @@ from sf.population.pool import OpponentRecord, PastSelf, Pool
 from sf.shared.matches import MatchRing
 from sf.shared.messages import CheckpointSaved, Order, PlayAs, SaveRequest, Seated
 from sf.storage.objects import json_object
+from sf.storage.resumed import frames_to_resume
 
 SELF_PLAY = "self_play.json"
 """File with the pool, below the directory of the experiment."""
@@ -130,6 +131,11 @@ class SelfPlay(NoDirector):
         if "pool" not in content:
             return
         self.pool.load_state(content["pool"])
+        forgotten = self.pool.go_back(frames_to_resume(self._directory / "checkpoint_p0"))
+        for one in forgotten:
+            shutil.rmtree(self._directory / one.path, ignore_errors=True)
+        if forgotten:
+            Console().line(f"Snapshots of self-play after the newest checkpoint are forgotten: {len(forgotten)}.")
         for one in list(self.pool.snapshots):
             if not (self._directory / one.path).is_dir():
                 self.pool.remove(one.number)

@@ -32,17 +32,16 @@ from sf.errors import CheckpointError
 from sf.storage import sealed
 from sf.storage.leftovers import INCOMING, collect_leftovers
 from sf.storage.names import BEGINNING as BEGINNING
+from sf.storage.names import BEST as BEST
+from sf.storage.names import MILESTONES as MILESTONES
 from sf.storage.names import NAME, list_checkpoints
+from sf.storage.names import POOL as POOL
 from sf.storage.names import STATE as STATE
 from sf.storage.names import TENSORS as TENSORS
 from sf.storage.removal import remove_oldest
 
 log = logging.getLogger(__name__)
 
-BEST = "best"
-MILESTONES = "milestones"
-POOL = "pool"
-"""Snapshots of self-play."""
 _DAMAGED = "damaged_"
 
 

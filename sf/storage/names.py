@@ -9,6 +9,8 @@ BEGINNING = "checkpoint_"
 """First part of the names of all checkpoints."""
 NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
 """Optimizer steps and frames."""
+BEST, MILESTONES, POOL = "best", "milestones", "pool"
+"""Directories beside the checkpoints of a policy; the last one has the snapshots of self-play."""
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
 FILMS = "films"

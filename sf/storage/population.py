@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sf.storage.lines import keep_lines
 from sf.storage.objects import json_object, parsed_object
 
 STATE, DECISIONS = "population.json", "population.jsonl"
@@ -50,6 +51,22 @@ def read_decisions(directory: Path) -> list[dict[str, Any]]:
     except OSError:
         return []
     return [found for found in map(parsed_object, lines) if _is_decision(found)]
+
+
+def forget_decisions(directory: Path, frames: Sequence[int]) -> list[dict[str, Any]]:
+    """Removes the lines of policies beyond the frames that they go on from; returns them in their order.
+
+    Raises:
+        OSError: the file cannot be replaced.
+    """
+
+    def is_before(line: str) -> bool:
+        found = parsed_object(line.encode())
+        policy = found["policy"] if _is_decision(found) else len(frames)
+        return policy >= len(frames) or found["frames"] <= frames[policy]
+
+    _, removed = keep_lines(directory / DECISIONS, is_before)
+    return [found for line in removed if _is_decision(found := parsed_object(line.encode()))]
 
 
 def _is_decision(found: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from sf.errors import ExperimentError
 from sf.population.director import PolicyFacts, RunFacts
 from sf.population.pbt_director import PbtDirector
 from sf.shared.messages import Evolve
+from sf.storage import sealed
+from sf.storage.names import STATE, TENSORS, newest_in
 from sf.storage.population import read_decisions, read_population, values_of_policy
 from tests.helpers.lab import make_config
 
@@ -72,6 +75,13 @@ def test_a_mutation_is_an_order_and_a_curve(tmp_path: Path) -> None:
     assert values_of_policy(tmp_path, 1, ["learning_rate", "gamma"]) == dict(order.values)
 
 
+def save(path: Path, policy: int, frames: int) -> None:
+    """A checkpoint of this policy, as far as a director looks at it."""
+    folder = path / f"checkpoint_p{policy}" / f"checkpoint_{frames:09d}_{frames}"
+    folder.mkdir(parents=True)
+    sealed.write(folder, {TENSORS: b"", STATE: b"{}"})
+
+
 def test_a_run_that_was_killed_goes_on_with_the_values_it_had(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,9 +90,41 @@ def test_a_run_that_was_killed_goes_on_with_the_values_it_had(
     list(director.poll(facts((0, 0), (50.0, 49.0))))
     ((_, order),) = director.poll(facts((0, 100), (50.0, 49.0)))
     assert isinstance(order, Evolve)
+    save(tmp_path, 1, 100)
     again = PbtDirector(config, tmp_path)
     assert again.rules.values == [{"learning_rate": 1e-3}, dict(order.values)]
-    assert "The population goes on with the flags that its policies had." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "The population goes on with the flags that its policies had." in said
+    assert "undone" not in said
+
+
+def test_decisions_after_the_checkpoint_of_a_killed_run_are_undone_and_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Policy 1 has weights of 150 frames again, so it has the values of then, and decides at 200 as it did before."""
+    config = population(pbt_mutation_rate=1.0)
+    director = PbtDirector(config, tmp_path)
+    save(tmp_path, 1, 150)
+    for frames in range(0, 310, 10):
+        list(director.poll(facts((frames, frames), (50.0, 49.0))))
+    whole = read_decisions(tmp_path)
+    assert [(each["policy"], each["frames"]) for each in whole] == [
+        (policy, frames) for frames in (100, 200, 300) for policy in (0, 1)
+    ]
+    save(tmp_path, 0, 300)
+    (newer := tmp_path / "checkpoint_p1/checkpoint_000000900_900").mkdir()  # damaged: the run goes on before it
+    resumed = PbtDirector(config, tmp_path)
+    assert "Decisions about the population after the newest checkpoints are undone: 2." in capsys.readouterr().out
+    assert newer.is_dir()
+    assert resumed.rules.values[1] == whole[1]["after"] == values_of_policy_1(tmp_path)
+    assert read_decisions(tmp_path) == [each for each in whole if each not in (whole[3], whole[5])]
+    for frames in range(160, 310, 10):
+        list(resumed.poll(facts((300, frames), (50.0, 49.0))))
+    assert read_decisions(tmp_path)[-2:] == [whole[3], whole[5]], "the same random numbers"
+
+
+def values_of_policy_1(path: Path) -> dict[str, float]:
+    return values_of_policy(path, 1, ["learning_rate"])
 
 
 def test_damaged_lines_and_states_are_passed_over(tmp_path: Path) -> None:
@@ -122,6 +164,11 @@ def test_a_serial_run_repeats_its_population(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     whole = decisions_of(tmp_path / "a", train_for_env_steps=12_000)
     decisions_of(tmp_path / "b", train_for_env_steps=7_000)
+    assert decisions_of(tmp_path / "b", train_for_env_steps=12_000) == whole
+    for policy in range(2):  # as if the run had been killed just before it saved them
+        newest = newest_in(tmp_path / f"b/one/checkpoint_p{policy}")
+        assert newest is not None
+        shutil.rmtree(newest)
     assert decisions_of(tmp_path / "b", train_for_env_steps=12_000) == whole
 
 

@@ -129,3 +129,30 @@ def test_the_state_goes_on_as_it_was() -> None:
     other.load_state(json.loads(json.dumps(pool.state())))
     assert other.state() == pool.state()
     assert [other.draw() for _ in range(9)] == [pool.draw() for _ in range(9)]
+
+
+def test_a_lost_future_takes_its_snapshots_with_it() -> None:
+    """Policy 0 goes on from 250 frames: the snapshots of 300 and 400 were made by one that nobody has any more."""
+    pool = pool_of(3)
+    for _ in range(10):
+        pool.played(0, 1.0)
+    rating = pool.rating
+    pool.add("snapshot_3", 300)
+    for _ in range(10):
+        pool.played(3, 1.0)
+    pool.add("snapshot_4", 400)
+    assert [one.path for one in pool.go_back(250)] == ["snapshot_3", "snapshot_4"]
+    assert [one.number for one in pool.snapshots] == [0, 1, 2]
+    assert pool.rating == rating != 0.0
+    assert not pool.is_snapshot_due(349)
+    assert pool.is_snapshot_due(350)
+    pool.add("snapshot_5", 360)
+    assert pool.snapshots[-1].number == 3, "the curves of the lost one are cut as well"
+
+
+def test_a_run_that_goes_on_where_it_ended_forgets_nothing() -> None:
+    pool = pool_of(3)
+    assert pool.go_back(200) == []
+    assert len(pool.snapshots) == 3
+    assert pool.is_snapshot_due(300)
+    assert not pool.is_snapshot_due(299)

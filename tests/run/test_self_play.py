@@ -16,6 +16,7 @@ from sf.envs.mapping import Mapping
 from sf.errors import ConfigError, EnvError
 from sf.policy import checkpoints
 from sf.population.self_play import SELF_PLAY
+from sf.storage.names import frames_of, newest_in
 from tests.environments.moves import MOVES
 from tests.envs.test_mapping import agents
 from tests.helpers.lab import make_config
@@ -114,6 +115,29 @@ class TestRun:
         assert numbers[: len(before["snapshots"]) - 1] == [0, *range(2, before["num_made"])], "one has gone"
         assert after["num_made"] > before["num_made"]
         assert after["snapshots"][0]["results"]["wins"] >= before["snapshots"][0]["results"]["wins"]
+
+    @pytest.mark.more
+    def test_a_killed_run_forgets_the_snapshots_after_its_checkpoint(
+        self, path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        shutil.copytree(path, tmp_path / "one")
+        own = tmp_path / "one/checkpoint_p0"
+        sf.train(train_dir=str(tmp_path), experiment="one", train_for_env_steps=9000, **SERIAL)
+        newest = newest_in(own)
+        assert newest is not None
+        shutil.rmtree(newest)  # as if it had been killed just before
+        resumed_at = newest_in(own)
+        assert resumed_at is not None
+        lost = [one for one in pool_at(own.parent)["snapshots"] if one["frames"] > frames_of(resumed_at)]
+        assert lost
+        sf.train(train_dir=str(tmp_path), experiment="one", train_for_env_steps=10_000, **SERIAL)
+        assert f"after the newest checkpoint are forgotten: {len(lost)}." in capfd.readouterr().out
+        found = pool_at(own.parent)["snapshots"]
+        assert [one["number"] for one in found] == [*range(len(found))]
+        assert min(np.diff([one["frames"] for one in found])) >= 1000
+        assert {f"checkpoint_p0/pool/{there.name}" for there in (own / "pool").iterdir()} == {
+            one["path"] for one in found
+        }
 
     @pytest.mark.more
     def test_a_damaged_snapshot_leaves_the_pool_and_the_run_goes_on(
