@@ -58,6 +58,7 @@ def test_observation_space_becomes_leaves(space: spaces.Space[Any], leaves: dict
     ("space", "message"),
     [
         (spaces.Text(3), r"The observation space is Text\(.*\), but observations are Box, .*FlattenObservation"),
+        (spaces.Sequence(spaces.Discrete(3)), r"Sequence\(.*fixed size.*gymnasium\.wrappers\.TransformObservation\.$"),
         (spaces.Dict({"a": spaces.Tuple([spaces.Text(2)])}), r"Entry 'a/0' of the observation space is Text"),
         (spaces.Dict({}), r"The observation space is an empty Dict\. It needs at least one"),
         (spaces.Dict({"a": spaces.Tuple([])}), r"Entry 'a' of the observation space is an empty Tuple"),

@@ -12,7 +12,7 @@ from sf.config.fields import numbers, typed_fields
 from sf.config.frozen_policies import frozen_problems
 from sf.config.lag_checks import lag_problems
 from sf.config.observation_groups import group_problems, key_problems
-from sf.config.off_policy import action_problems, off_policy_problems
+from sf.config.off_policy import BOUNDS_OF_NUMBERS, FINITE_BOX, action_problems, off_policy_problems
 from sf.config.pbt_space import env_arguments, pbt_problems
 from sf.config.replaying import replay_problems
 from sf.config.self_play import agents_problems, self_play_problems
@@ -216,11 +216,14 @@ def _combinations_of_learning(config: Config) -> list[str]:
     schedules = {
         "lr_schedule=linear": learner.schedule == "linear",
         "ppo_clip_anneal=True": learner.ppo_clip_anneal,
-        f"algorithm={learner.algorithm}, whose random actions become fewer": (
-            config.model.exploration == "epsilon_greedy" and ALGORITHMS.is_ours(learner.algorithm)
-        ),
     }
-    if any(schedules.values()) and config.run.frame_limit == config.run.time_limit_s == math.inf:
+    is_endless = config.run.frame_limit == config.run.time_limit_s == math.inf
+    if is_endless and config.model.exploration == "epsilon_greedy" and ALGORITHMS.is_ours(learner.algorithm):
+        problems.append(
+            f"algorithm={learner.algorithm}: its random actions become fewer in the course of a run, which needs an "
+            "end. Give --train_for_env_steps or --train_for_seconds."
+        )
+    elif is_endless and any(schedules.values()):
         names = " and ".join(name for name, is_set in schedules.items() if is_set)
         problems.append(
             f"{names}: what shrinks in the course of a run needs its end. Give --train_for_env_steps or "
@@ -291,8 +294,9 @@ def _bounds(config: Config, info: EnvInfo) -> list[str]:
     numbers = [column for column in info.action.columns if not column.num_choices]
     if config.rollout.action_bounds != "tanh" or all(math.isfinite(c.low) and math.isfinite(c.high) for c in numbers):
         return []
+    if ALGORITHMS.short(config.learner.algorithm) in BOUNDS_OF_NUMBERS:
+        return []  # it has a sentence of its own, and no other choice
     return [
         f"action_bounds=tanh squashes actions into their bounds, but {info.env_id} has actions without finite bounds: "
-        f"{info.action}. Use --action_bounds=scale, which only clips those, or gymnasium.wrappers.RescaleAction in the "
-        "environment."
+        f"{info.action}. Use --action_bounds=scale, which only clips those, or give them finite bounds: {FINITE_BOX}."
     ]

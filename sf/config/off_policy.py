@@ -108,8 +108,9 @@ def _of_start(config: Config) -> list[str]:
 
 
 ONE_CHOICE = ("discrete_sac", "dqn", "drqn", "pqn")
-NUMBERS = {"sac": "tanh", "td3": "scale"}
+BOUNDS_OF_NUMBERS = {"sac": "tanh", "td3": "scale"}
 """The value of `action_bounds` under which the environment gets the action that the critics value."""
+FINITE_BOX = "gymnasium.wrappers.TransformAction(env, lambda action: action, Box(-1, 1, shape)), say"
 
 
 def action_problems(config: Config, info: EnvInfo) -> list[str]:
@@ -117,20 +118,20 @@ def action_problems(config: Config, info: EnvInfo) -> list[str]:
     name, action = ALGORITHMS.short(config.learner.algorithm), info.action
     if name in ONE_CHOICE and not (action.choices and action.is_scalar):
         return [f"algorithm={name} chooses among actions, a Discrete space; found {action}. {_other(info)}"]
-    if name in NUMBERS and action.choices:
+    if name in BOUNDS_OF_NUMBERS and action.choices:
         return [f"algorithm={name} needs actions that are numbers, a Box; found {action}. {_other(info)}"]
-    if name not in NUMBERS:
+    if name not in BOUNDS_OF_NUMBERS:
         return []
     problems, bounds = [], config.rollout.action_bounds
-    if bounds != NUMBERS[name]:
+    if bounds != BOUNDS_OF_NUMBERS[name]:
         problems.append(
             f"action_bounds={bounds} with algorithm={name}: the environment would get other actions than its critics "
-            f"value. Leave it out, or use --action_bounds={NUMBERS[name]}."
+            f"value. Leave it out, or use --action_bounds={BOUNDS_OF_NUMBERS[name]}."
         )
     elif not all(math.isfinite(column.low) and math.isfinite(column.high) for column in action.columns):
         problems.append(
-            f"algorithm={name} needs actions with finite bounds; found {action}. Use "
-            "gymnasium.wrappers.RescaleAction in the environment, or --algorithm=ppo."
+            f"algorithm={name} needs actions with finite bounds; found {action}. Give them such bounds in "
+            f"the environment ({FINITE_BOX}), or use --algorithm=ppo."
         )
     return problems
 

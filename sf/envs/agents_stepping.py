@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from sf.errors import EnvError
 from sf.processes.process import Stopped
 from sf.shared.arena import Array
 from sf.shared.progress import Phase
+
+T = TypeVar("T")
 
 
 class AgentsBatch(SteppedSingly):
@@ -103,7 +105,7 @@ class AgentsBatch(SteppedSingly):
         for agent in over:
             info, row = infos[agent], index * num_agents + agent
             if not isinstance(info, Mapping):
-                raise EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict.")
+                raise self.of_agent(agent, EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict."))
             info = kept(info)
             ended.append(Ended(row, terminated[agent], truncated[agent], info, is_last))
             if info.get(EPISODE_CONTINUES):
@@ -111,7 +113,10 @@ class AgentsBatch(SteppedSingly):
             else:
                 self.metrics.finish(row, info)
             if not terminated[agent]:
-                self.keep_final(row, seen[agent])
+                try:
+                    self.keep_final(row, seen[agent])
+                except EnvError as error:
+                    raise self.of_agent(agent, error) from None
         if is_last:
             if arrivals:
                 self._tell_of_lost(index, arrivals)
@@ -129,7 +134,10 @@ class AgentsBatch(SteppedSingly):
         self._expect_one_per_agent("observations", seen)
         first = index * self.info.num_agents
         for agent in self.presence[index].present:
-            self.write(observations, first + agent, seen[agent])
+            try:
+                self.write(observations, first + agent, seen[agent])
+            except EnvError as error:
+                raise self.of_agent(agent, error) from None
 
     def replayed_reset(self, index: int, infos: Any) -> None:
         self.presence[index].begin(infos)
@@ -181,11 +189,11 @@ class AgentsBatch(SteppedSingly):
         """One per agent, 0 for those that were not there; says so where that loses something."""
         self._expect_one_per_agent("rewards", rewards)
         presence = self.presence[index]
-        if not presence.absent:
-            return [one if isinstance(one, float) else number(one) for one in rewards]
+        if not presence.absent and all([isinstance(one, float) for one in rewards]):
+            return list(rewards)
         kept = [0.0] * len(rewards)
         for agent in presence.present:
-            kept[agent] = number(rewards[agent])
+            kept[agent] = self._converted(number, agent, rewards[agent])
         if late := {agent: rewards[agent] for agent in presence.absent if is_nonzero(rewards[agent])}:
             self._tell_of_late(index, late)
         return kept
@@ -211,12 +219,18 @@ class AgentsBatch(SteppedSingly):
     def _flags(self, name: str, values: Any, presence: Presence) -> list[bool]:
         """One per agent; False for those that are not there."""
         self._expect_one_per_agent(name, values)
-        if not presence.absent:
-            return [one if one is False else flag(one, name) for one in values]
         flags = [False] * len(values)
         for agent in presence.present:
-            flags[agent] = flag(values[agent], name)
+            if (one := values[agent]) is not False:
+                flags[agent] = self._converted(flag, agent, one, name)
         return flags
+
+    def _converted(self, convert: Callable[..., T], agent: int, *arguments: Any) -> T:
+        """What a function makes of the value of an agent, whom its error names."""
+        try:
+            return convert(*arguments)
+        except EnvError as error:
+            raise self.of_agent(agent, error) from None
 
     def _expect_one_per_agent(self, name: str, values: Any) -> None:
         if not isinstance(values, (list, tuple, np.ndarray)):

@@ -140,19 +140,19 @@ def check_step(result: Any, info: EnvInfo, gone: Collection[int] = ()) -> Step:
         info: of the environment.
         gone: agents that are not there; their values read as None, 0 and False.
     """
-    subject = info.env_id
-    check_tuple(result, "step", subject)
+    check_tuple(result, "step", info.env_id)
     parts = (_per_agent(part, info, f"step as its {what}") for part, what in zip(result, PLACES, strict=True))
     nothing: tuple[Any, ...] = (None, 0.0, False, False, {})
     observations, rewards, terminated, truncated, infos = (
         [none if agent in gone else one for agent, one in enumerate(part)]
         for part, none in zip(parts, nothing, strict=True)
     )
+    subjects = [f"{info.env_id}{', ' if info.num_agents > 1 else ''}{info.agent(row)}" for row in range(len(rewards))]
     return Step(
         observations,
-        [number(reward, subject) for reward in rewards],
-        [flag(value, "terminated", subject) for value in terminated],
-        [flag(value, "truncated", subject) for value in truncated],
+        [*map(number, rewards, subjects)],
+        [flag(value, "terminated", subject) for value, subject in zip(terminated, subjects, strict=True)],
+        [flag(value, "truncated", subject) for value, subject in zip(truncated, subjects, strict=True)],
         infos,
     )
 

@@ -16,6 +16,8 @@ from sf.errors import EnvError
 from sf.shared.arena import Array
 
 Number = TypeVar("Number", int, float)
+Score = tuple[float, int, float, dict[str, float]]
+"""Return, length, true objective and metrics of an episode."""
 
 
 class Scores:
@@ -75,7 +77,7 @@ class Scores:
         self.started_at, self.reported_at = (np.array(state[name]) for name in ("started_at", "reported_at"))
         self.returns, self.has_unreported = np.array(state["returns"]), list(state["has_unreported"])
 
-    def end(self, end: Ended) -> tuple[float, int, float, dict[str, float]] | None:
+    def end(self, end: Ended) -> Score | None:
         """Return, length, true objective and metrics of the episode of a row that has ended; None if it goes on.
 
         Raises:
@@ -122,6 +124,6 @@ def _number(kind: Callable[[Any], Number], info: Mapping[str, Any], key: str, de
     with suppress(Exception):
         return kind(np.asarray(value).item())  # an array that holds one
     raise EnvError(
-        f"The info of the last step of an episode has a {type(value).__name__} as {key}, expected a number. Correct "
+        f"the info of the last step of an episode has a {type(value).__name__} as {key}, expected a number. Correct "
         "it, or leave it out."
     )

@@ -193,7 +193,7 @@ class SteppedSingly:
     def check_ranges(self, call: str, observations: dict[str, Array]) -> None:
         """Refuses what is wrong in a row although its shape and dtype are right."""
         if self.ranges.is_needed and (bad := self.ranges.bad_row(observations)):
-            self.fail(call, bad.row // self.info.num_agents, bad.error)
+            self.fail(call, bad.row // self.info.num_agents, self.of_agent(bad.row, bad.error))
 
     def replay(self, history: History, observations: dict[str, Array]) -> None:
         """Brings every environment to where a history says that it is, and writes what is seen there."""
@@ -227,6 +227,11 @@ class SteppedSingly:
             except Exception as error:  # the others are closed all the same, and the run is over
                 what = f"close() raised {type(error).__name__}: {text_of(error)}"
                 print(f"{self.info.env_id}, environment {index}: {what}", file=sys.stderr)
+
+    def of_agent(self, row: int, error: EnvError) -> EnvError:
+        """The error, with the name of the agent that it is about."""
+        agent = self.info.agent(row)
+        return EnvError(f"{agent}: {error}") if agent else error
 
     def fail(self, call: str, index: int, error: Exception) -> NoReturn:
         """Reports an exception of the environment, with its own traceback as text."""

@@ -251,6 +251,8 @@ def log_skipped(selection: Selection, labels: Tensor, config: LearnerConfig, ver
         version: of its policy.
         void_before: transitions of versions before this one are of another policy.
     """
+    if selection.num_total == 0:
+        return  # other policies have played all of these trajectories
     if void_before and selection.num_own == selection.num_left_out:
         return  # as it should be for a while after a takeover
     if selection.num_own == selection.num_left_out:

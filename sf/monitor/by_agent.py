@@ -6,9 +6,9 @@ Where what one team wins the other loses, the mean return over all agents is 0, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
 from sf.console import rounded
+from sf.monitor.means import mean_of
 from sf.shared.episodes import Episode
 
 MOST_AGENTS = 16
@@ -17,17 +17,17 @@ MOST_AGENTS = 16
 
 def returns_by_agent(episodes: Sequence[Episode], num_agents: int) -> dict[int, float]:
     """Agent to its mean return, of the agents with an episode among these; none for one agent or very many."""
-    return {agent: fmean(one.reward for one in own) for agent, own in _of_agents(episodes, num_agents).items()}
+    return {agent: mean_of(one.reward for one in own) for agent, own in _of_agents(episodes, num_agents).items()}
 
 
 def scalars_by_agent(episodes: Sequence[Episode], num_agents: int) -> dict[str, float]:
     """Tags ``agents/<agent>/reward`` and ``agents/<agent>/env/<name>``: means over the episodes of each agent."""
     found: dict[str, float] = {}
     for agent, own in _of_agents(episodes, num_agents).items():
-        found[f"agents/{agent}/reward"] = fmean(one.reward for one in own)
+        found[f"agents/{agent}/reward"] = mean_of(one.reward for one in own)
         names = {name for one in own for name in one.metrics}
         for name in sorted(names):
-            found[f"agents/{agent}/env/{name}"] = fmean(one.metrics[name] for one in own if name in one.metrics)
+            found[f"agents/{agent}/env/{name}"] = mean_of(one.metrics[name] for one in own if name in one.metrics)
     return found
 
 

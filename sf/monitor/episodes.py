@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from statistics import fmean
 
 from sf.monitor.by_agent import returns_by_agent, scalars_by_agent
+from sf.monitor.means import mean_of
 from sf.shared.episodes import Episode
 
 REWARD_EPISODES = 100
@@ -50,7 +49,7 @@ class EpisodeWindows:
     def mean_rewards(self, num_episodes: int = REWARD_EPISODES) -> dict[int, float]:
         """Policy to the mean return of its last episodes; policies without an episode are absent."""
         return {
-            policy: fmean(episode.reward for episode in list(episodes)[-num_episodes:])
+            policy: mean_of(episode.reward for episode in list(episodes)[-num_episodes:])
             for policy, episodes in enumerate(self._episodes)
             if episodes
         }
@@ -87,12 +86,4 @@ def _metrics(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _spread(tag: str, values: list[float]) -> dict[str, float]:
-    return {tag: _mean(values), f"{tag}_min": min(values), f"{tag}_max": max(values)}
-
-
-def _mean(values: list[float]) -> float:
-    """Infinite where a sum is too large for a number."""
-    try:
-        return fmean(values)
-    except (OverflowError, ValueError):
-        return math.inf
+    return {tag: mean_of(values), f"{tag}_min": min(values), f"{tag}_max": max(values)}

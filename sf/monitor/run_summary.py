@@ -13,6 +13,7 @@ from sf import __version__
 from sf.config import Config
 from sf.monitor.snapshot import Snapshot
 from sf.monitor.time_shares import Seconds
+from sf.storage.objects import write_object
 
 
 def run_summary(
@@ -82,6 +83,4 @@ def versions() -> dict[str, str]:
 
 def write_run_summary(experiment_dir: Path, summary: Mapping[str, Any]) -> None:
     """Writes the file in one step, so that a reader never sees half of it."""
-    temporary = experiment_dir / ".summary.json.tmp"
-    temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(experiment_dir / "summary.json")
+    write_object(experiment_dir / "summary.json", summary)

@@ -175,6 +175,6 @@ def _time_of(line: str) -> float:
 def _is_before(line: str, first_frames: Mapping[int, int]) -> bool:
     try:
         point = json.loads(line)
-        return bool(point["frames"] <= first_frames.get(point["policy_id"], math.inf))
+        return _time_of(line) > -math.inf and bool(point["frames"] <= first_frames.get(point["policy_id"], math.inf))
     except (ValueError, KeyError, TypeError):
         return False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from statistics import fmean
 from typing import Any
 
 from sf.envs.numbers import number_of
+from sf.monitor.means import mean_of
 
 MOST_NAMES = 100
 """Curves of a run; more come from names that hold a number, such as that of a step."""
@@ -36,7 +36,7 @@ class UserCurves:
 
     def take(self, policy_id: int) -> dict[str, float]:
         """Tag to mean since the last point; a name that no callback has returned since then has none."""
-        return {f"user/{name}": fmean(values) for name, values in self._values.pop(policy_id, {}).items()}
+        return {f"user/{name}": mean_of(values) for name, values in self._values.pop(policy_id, {}).items()}
 
     def _problem(self, name: Any, value: Any) -> str:
         """A sentence about what cannot be a point of a curve; empty for what can."""

@@ -16,7 +16,9 @@ from sf.population.pbt import Decision, PopulationRules
 from sf.shared.arena import Array
 from sf.shared.messages import CheckpointSaved, Evolve, Order
 from sf.storage.experiment import errors_told
+from sf.storage.objects import damaged
 from sf.storage.population import (
+    STATE,
     add_decision,
     forget_decisions,
     read_decisions,
@@ -44,7 +46,7 @@ class PbtDirector(NoDirector):
             env_values: [policies, names] arguments of environments in shared memory, if there are any.
 
         Raises:
-            ExperimentError: the file cannot be written.
+            ExperimentError: the file is damaged, or cannot be written.
         """
         flags = config.population
         space = space_of(flags.pbt_space)
@@ -60,9 +62,12 @@ class PbtDirector(NoDirector):
         """With the state that is on disk, without the decisions after the checkpoints that the policies go on from."""
         frames = [frames_to_resume(self._directory / f"checkpoint_p{policy}") for policy in range(num_policies)]
         forgotten = forget_decisions(self._directory, frames)
-        if not (state := read_population(self._directory)):
+        if not (path := self._directory / STATE).exists():
             return
-        self.rules.load_json(state)
+        try:
+            self.rules.load_json(read_population(self._directory))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged(path, "the population") from error
         Console().line("The population goes on with the flags that its policies had.")
         if forgotten:
             self.rules.undo(forgotten, read_decisions(self._directory))

@@ -5,7 +5,6 @@ In: facts of the run, games from shared memory, answers of learners. Out: orders
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from sf.population.director import NoDirector, RunFacts
 from sf.population.pool import OpponentRecord, PastSelf, Pool
 from sf.shared.matches import MatchRing
 from sf.shared.messages import CheckpointSaved, Order, PlayAs, SaveRequest, Seated
-from sf.storage.objects import json_object
+from sf.storage.objects import damaged, json_object, write_object
 from sf.storage.resumed import frames_to_resume
 
 SELF_PLAY = "self_play.json"
@@ -127,10 +126,15 @@ class SelfPlay(NoDirector):
                     self._left[match.opponent] -= playing is not None and playing.number == number
 
     def _resume(self) -> None:
-        content = json_object(self._directory / SELF_PLAY)
-        if "pool" not in content:
+        path = self._directory / SELF_PLAY
+        if not path.exists():
             return
-        self.pool.load_state(content["pool"])
+        content = json_object(path)
+        try:
+            self.pool.load_state(content["pool"])
+            self._resume_anchors(content["anchors"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged(path, "the pool of self-play") from error
         forgotten = self.pool.go_back(frames_to_resume(self._directory / "checkpoint_p0"))
         for one in forgotten:
             shutil.rmtree(self._directory / one.path, ignore_errors=True)
@@ -139,8 +143,11 @@ class SelfPlay(NoDirector):
         for one in list(self.pool.snapshots):
             if not (self._directory / one.path).is_dir():
                 self.pool.remove(one.number)
+
+    def _resume_anchors(self, anchors: Mapping[str, Any]) -> None:
+        """The results against frozen policies that are still the same."""
         for policy in self._anchors:
-            if (saved := content["anchors"].get(str(policy))) and saved["name"] == self._names[policy]:
+            if (saved := anchors.get(str(policy))) and saved["name"] == self._names[policy]:
                 self._anchors[policy] = OpponentRecord(**saved["results"])
 
     def _write(self) -> None:
@@ -149,9 +156,7 @@ class SelfPlay(NoDirector):
             policy: {"name": self._names[policy], "results": asdict(one)} for policy, one in self._anchors.items()
         }
         content: dict[str, Any] = {"pool": self.pool.state(), "anchors": anchors}
-        temporary = self._directory / f".{SELF_PLAY}.tmp"
         try:
-            temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            temporary.replace(self._directory / SELF_PLAY)
+            write_object(self._directory / SELF_PLAY, content, indent=None)
         except OSError as error:
             Console().line(f"Warning: {SELF_PLAY} was not written to {self._directory}: {error}")

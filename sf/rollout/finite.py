@@ -13,6 +13,7 @@ from sf.shared.arena import Array
 from sf.shared.records import Record
 from sf.shared.slot_fields import NO_POLICY
 from sf.shared.slots import Slots
+from sf.spaces import EnvInfo
 
 LARGEST_SQUARE = LARGEST**2
 MOST_SPOILED = 30_000
@@ -23,18 +24,26 @@ class FiniteCheck:
     """Looks at whole steps of a group in shared memory, where one product tells whether all of it is finite."""
 
     def __init__(
-        self, group: int, slots: Slots, record: Record, drop: bool, restart: Callable[[int, int, Array], None]
+        self,
+        group: int,
+        info: EnvInfo,
+        slots: Slots,
+        record: Record,
+        drop: bool,
+        restart: Callable[[int, int, Array], None],
     ):
         """Nothing has been dropped.
 
         Args:
             group: index of the group.
+            info: of its environments.
             slots: where it writes.
             record: counts what is dropped.
             drop: take the steps that led to such a number out of the training instead of raising an error.
             restart: called with slot, step and rows that need a new episode instead of the one that cannot go on.
         """
-        self.group, self.slots, self.record, self.drop, self.restart = group, slots, record, drop, restart
+        self.group, self.info, self.slots, self.record = group, info, slots, record
+        self.drop, self.restart = drop, restart
         self.agents_per_env = slots.topology.agents_per_env
         self.float_observations = [(key, x) for key, x in slots.observations.items() if x.dtype.kind == "f"]
         self.console = Console()
@@ -108,9 +117,14 @@ class FiniteCheck:
         return bad
 
     def _complaint(self, what: str, values: Array, row: int) -> str:
-        environment, value = row // self.agents_per_env, values[row]
-        said = f"{with_place(np.asarray(value))}{counts_as_infinite(value)}"
-        return f"Environment {environment} of group {self.group} returned a non-finite {what}: {said}."
+        said = f"{with_place(np.asarray(values[row]))}{counts_as_infinite(values[row])}"
+        return f"{self.place(row)}, returned a non-finite {what}: {said}."
+
+    def place(self, row: int) -> str:
+        """Where a row is, for messages."""
+        agent = self.info.agent(row)
+        of_agent = f", {agent}" if agent else ""
+        return f"{self.info.env_id}, environment {row // self.agents_per_env} of group {self.group}{of_agent}"
 
 
 def _sum_of_squares(values: Array) -> float:

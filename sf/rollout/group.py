@@ -16,7 +16,7 @@ import numpy as np
 from sf.config import Config
 from sf.envs.agents_stepping import AgentsBatch
 from sf.envs.history import History
-from sf.envs.scores import Scores
+from sf.envs.scores import Score, Scores
 from sf.envs.single_stepping import SingleAgentBatch
 from sf.envs.stepping import Ended, EnvBatch
 from sf.errors import EnvError
@@ -68,7 +68,7 @@ class Group:
         topology, drop_nonfinite = context.topology, config.faults.on_nonfinite == "drop"
         self.rollout, self.num_policies = topology.rollout, topology.num_policies
         self.agents_per_env, self.first_row = topology.agents_per_env, index * topology.rows
-        self.finite = FiniteCheck(index, self.slots, record, drop_nonfinite, self._restart_episodes)
+        self.finite = FiniteCheck(index, context.info, self.slots, record, drop_nonfinite, self._restart_episodes)
         self.own_slots: Sequence[int] = topology.slots_of_group(index)
         self.slot: int | None = None
         self.last_slot: int | None = None
@@ -227,11 +227,18 @@ class Group:
             row = end.row
             self.slots.terminated[slot, t, row] = end.terminated
             self.slots.truncated[slot, t, row] = end.truncated and not end.terminated
-            if score := self.scores.end(end):
+            if score := self._score(end):
                 self.on_episode(Episode(int(self.policies[row]), *score, row=self.first_row + row))
                 self.record["episodes"] += 1
         if self.num_policies > 1:
             self.dealt.draw(sorted({end.row - end.row % self.agents_per_env for end in ended if end.is_last}))
+
+    def _score(self, end: Ended) -> Score | None:
+        """See `Scores.end`, whose errors are told with their place."""
+        try:
+            return self.scores.end(end)
+        except EnvError as error:
+            raise EnvError(f"{self.finite.place(end.row)}: {error}") from None
 
     def _observations(self, slot: int, t: int) -> dict[str, Array]:
         return {key: array[slot, t] for key, array in self.slots.observations.items()}

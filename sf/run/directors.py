@@ -24,7 +24,7 @@ def director_of(config: Config, shared: Shared, directory: Path) -> Director:
         directory: of the experiment.
 
     Raises:
-        ExperimentError: the director cannot write its file.
+        ExperimentError: the file of the director is damaged, or cannot be written.
     """
     if config.population.with_pbt:
         return PbtDirector(config, directory, shared.arena[ENV_ARGUMENTS] if env_arguments(config) else None)

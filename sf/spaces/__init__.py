@@ -178,6 +178,13 @@ class EnvInfo:
         leaves = ", ".join(f"{name}: {leaf}" for name, leaf in self.observations.items())
         return f"{self.num_agents} agent{'s'[: self.num_agents - 1]}, observations {{{leaves}}}, actions {self.action}"
 
+    def agent(self, row: int) -> str:
+        """The agent of a row of several environments, for messages; nothing where each has only one."""
+        if self.num_agents == 1:
+            return ""
+        index = row % self.num_agents
+        return f"agent {self.agent_names[index]!r}" if self.agent_names else f"agent {index}"
+
     def notes(self, architecture: str) -> list[str]:
         """Sentences about what these convolutions read in another way than the user may expect."""
         notes = []

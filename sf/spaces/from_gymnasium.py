@@ -73,9 +73,15 @@ def _leaf(space: gymnasium.Space[Any], path: tuple[str | int, ...]) -> LeafSpec:
         starts = tuple(int(n) for n in np.ravel(np.broadcast_to(space.start, space.nvec.shape)))
         return LeafSpec(_lengths(space.shape, what), "int64", categories, starts, path)
     if not isinstance(space, (spaces.Box, spaces.MultiBinary)):
+        advice = (
+            "Flatten it with gymnasium.wrappers.FlattenObservation"
+            if isinstance(space, spaces.Text)
+            else "Bring it to a fixed size, such as a padded array beside a mask, with "
+            "gymnasium.wrappers.TransformObservation"
+        )
         raise EnvError(
             f"{what} is {space}, but observations are Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of "
-            "these. Convert it with a wrapper, for example gymnasium.wrappers.FlattenObservation."
+            f"these. {advice}."
         )
     dtype = STORED_DTYPES.get(np.dtype(space.dtype).name)
     if dtype is None:

@@ -19,7 +19,6 @@ import contextlib
 import datetime
 import difflib
 import fcntl
-import json
 import os
 import shutil
 import socket
@@ -33,7 +32,7 @@ from sf.machine.limits import as_refusal
 from sf.storage import sealed
 from sf.storage.compared import EarlierStart, changes
 from sf.storage.given import read_given
-from sf.storage.objects import json_object
+from sf.storage.objects import json_object, write_object
 
 MARKER = ".sf-experiment"
 OVERWRITTEN = ".overwritten"
@@ -150,12 +149,11 @@ class Experiment:
         Returns:
             What differs from the configuration of the earlier run, if there was one, such as ``gamma=0.9 (was 0.99)``.
         """
-        path, temporary = self.path / "config.json", self.path / ".config.json.tmp"
+        path = self.path / "config.json"
         differing = changes(json_object(path), config, read_given(self.path), start)
         with errors_told(self.path):
             start.given.write(self.path)
-            temporary.write_text(json.dumps(config, indent=2) + "\n")
-            temporary.rename(path)
+            write_object(path, config)
             (self.path / "summary.json").unlink(missing_ok=True)
         return differing
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from sf.config import Config
 from sf.config.given import OF_DEFAULTS, chosen_flags, given_flags
-from sf.storage.objects import json_object
+from sf.storage.objects import json_object, write_object
 
 GIVEN = "given.json"
 
@@ -27,9 +26,7 @@ class Given:
     def write(self, directory: Path) -> None:
         """Raises OSError where the file cannot be written."""
         content = {"given": dict(self.flags or {}), "chosen": sorted(self.chosen)}
-        temporary = directory / f".{GIVEN}.tmp"
-        temporary.write_text(json.dumps(content, indent=2) + "\n")
-        temporary.rename(directory / GIVEN)
+        write_object(directory / GIVEN, content)
 
 
 NOT_NOTED = Given()

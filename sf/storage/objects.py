@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from sf.errors import ExperimentError
 
 
 def json_object(path: Path) -> dict[str, Any]:
@@ -22,3 +26,30 @@ def parsed_object(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def write_object(path: Path, content: Mapping[str, Any], indent: int | None = 2) -> None:
+    """Replaces a file in one step: a reader, and a machine that loses power, have the old content or the new one.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    incoming = path.with_name(f".{path.name}.tmp")
+    with incoming.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=indent) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    incoming.replace(path)
+
+
+def damaged(path: Path, lost: str) -> ExperimentError:
+    """The error about a file of a run that is there and cannot be gone on from.
+
+    Args:
+        path: of the file.
+        lost: what a run without it begins anew.
+    """
+    return ExperimentError(
+        f"{path} is damaged, and the run cannot go on from it. Restore it from a copy, or remove it to begin {lost} "
+        "anew."
+    )

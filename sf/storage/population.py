@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from sf.storage.lines import keep_lines
-from sf.storage.objects import json_object, parsed_object
+from sf.storage.objects import json_object, parsed_object, write_object
 
 STATE, DECISIONS = "population.json", "population.jsonl"
 
 
 def read_population(directory: Path) -> dict[str, Any]:
-    """The state that was written last; nothing if there is none."""
+    """The state that was written last; nothing if there is none, or if it is damaged."""
     return json_object(directory / STATE)
 
 
@@ -33,9 +33,7 @@ def values_of_policy(directory: Path, policy_id: int, names: Collection[str]) ->
 
 def write_population(directory: Path, state: Mapping[str, Any]) -> None:
     """Replaces the state in one step; raises OSError where the file cannot be written."""
-    temporary = directory / f".{STATE}.tmp"
-    temporary.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-    temporary.rename(directory / STATE)
+    write_object(directory / STATE, state)
 
 
 def add_decision(directory: Path, decision: Mapping[str, Any]) -> None:

@@ -374,8 +374,8 @@ def test_squashed_actions_need_finite_bounds() -> None:
     config = Config(RunConfig("Toy-v0"), RolloutConfig(action_bounds="tanh"))
     assert refusal(resolve(config, info, cores=2), info) == (
         "action_bounds=tanh squashes actions into their bounds, but Toy-v0 has actions without finite bounds: a number "
-        "from -1 to 1, a number from 0 to inf. Use --action_bounds=scale, which only clips those, or "
-        "gymnasium.wrappers.RescaleAction in the environment."
+        "from -1 to 1, a number from 0 to inf. Use --action_bounds=scale, which only clips those, or give them finite "
+        "bounds: gymnasium.wrappers.TransformAction(env, lambda action: action, Box(-1, 1, shape)), say."
     )
 
 

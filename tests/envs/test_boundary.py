@@ -24,6 +24,9 @@ from sf.spaces.from_gymnasium import STORED_DTYPES, action_spec
 from tests.environments.late import GOOD_STEPS, KINDS, ROWS, Late, LateMany, Played, Values, refusal
 from tests.helpers.commands import run
 
+AGENT = {"single": "", "many": "", "agents": "agent 1: "}
+"""How an error begins in environments of each kind, the last agent of which does what is wrong."""
+
 
 @KINDS
 def test_fault_b13_entries_that_the_space_does_not_have(kind: str) -> None:
@@ -49,7 +52,7 @@ def test_fault_b13_no_tuple_of_as_many_as_the_space_has(kind: str, seen: Any) ->
 @pytest.mark.parametrize("flag", ["False", "", None, float("nan"), 0.0, 2, np.zeros(2, bool), [False]], ids=repr)
 def test_fault_b14_flag_that_is_none_is_refused_on_a_later_step(kind: str, name: str, flag: Any) -> None:
     message = refusal(kind, **{name: flag})
-    told = f"Late, environment 0, step(): it returned {name}={flag!r} from step, expected"
+    told = f"Late, environment 0, step(): {AGENT[kind]}it returned {name}={flag!r} from step, expected"
     assert message.startswith(f"Late returned {name} " if kind == "many" else told)
     assert "expected True or False" in message
 
@@ -347,7 +350,8 @@ def test_fault_b11_mask_or_category_out_of_range(kind: str, place: str, changes:
         assert Played(kind, observation_space=MASKED, good=GOOD_MASKED, **returned[place]).step(GOOD_STEPS + 1)
         return
     said = refusal(kind, observation_space=MASKED, good=GOOD_MASKED, **returned[place])
-    assert said.startswith("Late, environment 3: it " if kind == "many" else "Late, environment 0, step(): it ")
+    agent = AGENT[kind].replace("1", "0") if place == "reset" else AGENT[kind]  # all of them begin so
+    assert said.startswith("Late, environment 3: it " if kind == "many" else f"Late, environment 0, step(): {agent}it ")
     assert message in said
 
 

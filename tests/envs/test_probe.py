@@ -169,7 +169,7 @@ class TestProbe:
             ),
             (
                 ([np.zeros(2)] * 2, [1.0] * 2, [True, None], [False] * 2, [{}, {}]),
-                "Bad returned terminated=None from step, expected True or False.",
+                "Bad, agent 1 returned terminated=None from step, expected True or False.",
             ),
         ],
     )

@@ -18,6 +18,7 @@ from sf.population.pbt_director import PbtDirector
 from sf.shared.messages import Evolve
 from sf.storage import sealed
 from sf.storage.names import STATE, TENSORS, newest_in
+from sf.storage.population import STATE as STATE_OF_POPULATION
 from sf.storage.population import read_decisions, read_population, values_of_policy
 from tests.helpers.lab import make_config
 
@@ -177,3 +178,12 @@ def test_first_values_are_drawn_and_the_learners_have_them(tmp_path: Path) -> No
     PbtDirector(config, tmp_path)
     rates = [values["learning_rate"] for values in read_population(tmp_path)["values"]]
     assert len(set(rates)) == 2
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"values": ', '{"values": [{"learning_rate": 1e-3}]}', '{"values": 1}'])
+def test_a_damaged_state_is_refused(tmp_path: Path, content: str) -> None:
+    """Beginning with the flags of the command instead would lose what the population has found."""
+    (tmp_path / STATE_OF_POPULATION).write_text(content)
+    with pytest.raises(ExperimentError, match=r"population\.json is damaged, .* or remove it to begin the pop"):
+        PbtDirector(population(), tmp_path)
+    assert (tmp_path / STATE_OF_POPULATION).read_text() == content

@@ -13,9 +13,10 @@ import pytest
 import sf
 from sf.config import check
 from sf.envs.mapping import Mapping
-from sf.errors import ConfigError, EnvError
+from sf.errors import ConfigError, EnvError, ExperimentError
 from sf.policy import checkpoints
-from sf.population.self_play import SELF_PLAY
+from sf.population.pool import Pool
+from sf.population.self_play import SELF_PLAY, SelfPlay
 from sf.storage.names import frames_of, newest_in
 from tests.environments.moves import MOVES
 from tests.envs.test_mapping import agents
@@ -138,6 +139,16 @@ class TestRun:
         assert {f"checkpoint_p0/pool/{there.name}" for there in (own / "pool").iterdir()} == {
             one["path"] for one in found
         }
+
+    @pytest.mark.parametrize(
+        "content", ["", "[1]", '{"anchors": {}}', '{"pool": {"snapshots": [], "rating": 1}, "anchors": {}}']
+    )
+    def test_a_damaged_pool_is_refused(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / SELF_PLAY).write_text(content)
+        pool = Pool(make_config(GAME, self_play=True, num_policies=2).self_play, 0)
+        with pytest.raises(ExperimentError, match=r"self_play\.json is damaged, .* begin the pool of self-play anew"):
+            SelfPlay(pool, [1], 10, tmp_path, [], {})
+        assert (tmp_path / SELF_PLAY).read_text() == content
 
     @pytest.mark.more
     def test_a_damaged_snapshot_leaves_the_pool_and_the_run_goes_on(

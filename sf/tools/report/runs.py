@@ -19,7 +19,7 @@ from sf.storage.experiment import MARKER, hint_at, listed
 from sf.storage.given import read_given
 from sf.storage.objects import json_object
 from sf.storage.runs import State, state_of
-from sf.tools.report.summary import checked, is_number
+from sf.tools.report.summary import checked, is_histogram, is_number
 from sf.tools.report.sweeps import PRUNED, was_pruned
 
 METRICS, REWARD = "metrics.jsonl", "reward/reward"
@@ -114,7 +114,7 @@ class RunFiles:
 
     def total(self, tag: str) -> Array:
         """A histogram of the whole run [n]: the counts of 0, 1, 2, ... of all points."""
-        each = [point[tag] for point in self.points if isinstance(point.get(tag), list)]
+        each = [point[tag] for point in self.points if is_histogram(point.get(tag))]
         counts = np.zeros(max(map(len, each), default=0), np.int64)
         for one in each:
             counts[: len(one)] += one

@@ -14,6 +14,11 @@ def is_number(value: Any) -> TypeGuard[float]:
         return False
 
 
+def is_histogram(value: Any) -> TypeGuard[list[int]]:
+    """Whether it is a list of counts."""
+    return isinstance(value, list) and all(type(count) is int and 0 <= count < 2**63 for count in value)
+
+
 def checked(summary: dict[str, Any]) -> dict[str, Any]:
     """The summary without fields of a wrong type; policies keep their places."""
     found = {name: value for name, value in summary.items() if name not in _CHECKS}

@@ -12,6 +12,7 @@ from typing import Any
 
 from sf.errors import ExperimentError, UsageError
 from sf.storage.experiment import errors_told
+from sf.storage.objects import write_object
 from sf.tools.sweep.description import Description
 from sf.tools.sweep.trials import Interval, Trial, TrialOutcome, interval, run_name
 
@@ -93,9 +94,7 @@ class SweepRecord:
             ExperimentError: the directory cannot be written.
         """
         with errors_told(self.path):
-            temporary = self.path / ".results.json.tmp"
-            temporary.write_text(json.dumps(self._header() | {"trials": self._rows()}, indent=2) + "\n")
-            temporary.replace(self.path / "results.json")
+            write_object(self.path / "results.json", self._header() | {"trials": self._rows()})
             self._write_csv()
 
     def _header(self) -> dict[str, Any]:

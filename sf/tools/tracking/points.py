@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from pathlib import Path
 from typing import Any
 
 from sf.storage.names import FILMS
-from sf.storage.objects import json_object
+from sf.storage.objects import json_object, write_object
 from sf.tools.report.runs import METRICS, point_of
 
 SENT = ".sent.json"
@@ -59,9 +58,7 @@ class Points:
         """Remembers that the tracker has everything up to this point."""
         self._newest_s = max(self._newest_s, point["time_s"])
         sent = self._all_sent() | {self._tracker: {"id": self.id, "time_s": self._newest_s}}
-        temporary = self._sent_path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(sent))
-        temporary.replace(self._sent_path)
+        write_object(self._sent_path, sent)
 
     def _all_sent(self) -> dict[str, Any]:
         return json_object(self._sent_path)

@@ -174,3 +174,11 @@ def test_policies_keep_their_places_in_a_damaged_summary(tmp_path: Path) -> None
     (path / "summary.json").write_text(json.dumps({"policies": policies}))
     first, second = read_run(path)
     assert [(each.score, each.frames) for each in (first, second)] == [(80.0, 50_000), (55.0, 50_000)]
+
+
+@pytest.mark.parametrize("damaged", [[None], [[1]], ["a"], [-1], [1.5], [True], [10**400]])
+def test_a_damaged_histogram_is_passed_over(tmp_path: Path, damaged: list[Any]) -> None:
+    points = [point(1000, 0.0, 3.0), point(2000, 9.0, 4.0, more={"lag/histogram": damaged})]
+    (run,) = read_run(write_run(tmp_path / "run", points))
+    (good,) = read_run(write_run(tmp_path / "good", points[:1]))
+    assert run.total("lag/histogram").tolist() == good.total("lag/histogram").tolist() != []
