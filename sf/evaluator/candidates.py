@@ -10,6 +10,7 @@ from pathlib import Path
 from sf.config import Config, RunConfig
 from sf.envs.scripted import ScriptedPolicy
 from sf.errors import CheckpointError, ConfigError
+from sf.evaluator.cast import Cast
 from sf.evaluator.function_policy import FunctionPolicy
 from sf.plugins.functions import is_trusted
 from sf.policy import GreedyPolicy, Policy, TrainedPolicy, load_policy
@@ -50,9 +51,10 @@ class LoadedPolicies:
     """By policy id: path, version and frames."""
 
     @property
-    def mapping(self) -> str:
-        """The mapping of policies to agents in the training; `by_agent` where that imports a module."""
-        return "by_agent" if self.run is None or self.note else self.run.policy_mapping
+    def cast(self) -> Cast:
+        """Who plays; agents are dealt `by_agent` where the mapping of the training imports a module."""
+        mapping = "by_agent" if self.run is None or self.note else self.run.policy_mapping
+        return Cast(self.policies, self.action_bounds, mapping)
 
     @property
     def note(self) -> str:

@@ -7,7 +7,6 @@ made. A film that fails is told of and is the last one; the training goes on.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.stepping import Host
 from sf.errors import CheckpointError, EnvError, ExportError
+from sf.evaluator.cast import Cast
 from sf.evaluator.film import Film
 from sf.evaluator.playing import Play
-from sf.evaluator.seats import all_play, seats_of
 from sf.evaluator.watching import Recorder, seen_by
-from sf.policy import Policy
-from sf.spaces import ActionBounds, EnvInfo
+from sf.spaces import EnvInfo
 from sf.storage.experiment import Owner
 from sf.storage.names import FILMS, INCOMING_FILM, next_film
 
@@ -32,16 +30,13 @@ LONGEST_FILM = 3000
 class Stage:
     """What plays in a film."""
 
-    policies: Sequence[Policy]
+    cast: Cast
     source: EnvSource
     info: EnvInfo
     seed: int
-    action_bounds: ActionBounds
     host: Host
     is_shared: bool
     """Whether a training in this process has to find the global generators as they were."""
-    mapping: str
-    """The mapping of policies to agents in the training."""
 
 
 class Filming:
@@ -55,9 +50,7 @@ class Filming:
             owner: of the directory of the run.
             every: frames of the run between two films.
         """
-        policies = list(stage.policies)
-        is_together = all_play(seats_of(stage.mapping, stage.info, len(policies)), len(policies))
-        self._stage = stage if is_together else replace(stage, policies=policies[:1], mapping="by_agent")
+        self._stage = stage if stage.cast.num_blocks(stage.info) == 1 else replace(stage, cast=stage.cast.alone(0))
         self._owner, self._every, self._next = owner, every, next_film(owner.path, every)
         self._play: Play | None = None
         self._film: Film
@@ -84,10 +77,7 @@ class Filming:
             stage = self._stage
             steps = min(stage.source.max_episode_steps or LONGEST_FILM, LONGEST_FILM)
             source = seen_by(replace(stage.source, max_episode_steps=steps), Recorder(self._film, speed=1.0))
-            self._play = Play(
-                stage.policies, source, stage.info, 1, stage.seed, stage.action_bounds, 1, stage.host, stage.is_shared,
-                stage.mapping,
-            )  # fmt: skip
+            self._play = Play(stage.cast, source, stage.info, 1, stage.seed, 1, stage.host, stage.is_shared)
             self._play.start()
         except (EnvError, ExportError, CheckpointError) as error:
             self._fail(error)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sf.envs import EnvSource
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import play
 from sf.evaluator.tally import Episodes, Tally
 from sf.policy import Policy
@@ -86,8 +87,8 @@ def play_match(
                     continue
                 first, second = pair[::-1] if change else pair
                 own_seed = int(np.random.SeedSequence([seed, *pair[::-1], change]).generate_state(1)[0])
-                sides = [policies[first], policies[second]]
-                played = play(sides, source, info, share, own_seed, action_bounds, progress.look)
+                sides = Cast([policies[first], policies[second]], action_bounds)
+                played = play(sides, source, info, share, own_seed, progress.look)
                 progress.add(share)
                 returns = returns_of_sides(played)
                 if missing := share - len(returns):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import numpy as np
@@ -17,11 +17,11 @@ from sf.envs.stepping import EnvBatch, Host
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import OtherSpaces, UnknownMode, choose_vectorization
 from sf.errors import EnvCrashed
-from sf.evaluator.seats import all_play, seats_of
+from sf.evaluator.cast import Cast
 from sf.evaluator.tally import Episodes, Tally
-from sf.policy import Policy, PolicyStep, StepType, TimeStep
+from sf.policy import PolicyStep, StepType, TimeStep
 from sf.shared.arena import Array
-from sf.spaces import ActionBounds, EnvInfo
+from sf.spaces import EnvInfo
 
 LONGEST_EPISODE = 27_000
 """Steps after which an evaluation cuts an episode where no other limit is given: that of Atari, 108,000 frames."""
@@ -31,11 +31,11 @@ there are, the more of them wait at the end for the last one to complete its epi
 
 
 class Play:
-    """Episodes of some policies, step by step; the environments serve for one evaluation after the other.
+    """Episodes of a cast, step by step; the environments serve for one evaluation after the other.
 
     Each environment plays a number of episodes that is fixed before, because taking the first ones to end anywhere
-    would prefer short episodes. Agent a is played by policy a modulo the number of policies, or by that of its seat.
-    Where there are more policies than seats, each policy has a block of environments in which it comes first.
+    would prefer short episodes. Where policies have no agent in the seats of the cast, each policy has a block of
+    environments in which it comes first.
 
     An emulator may exist once per process. So if making several environments raises, or resetting them for the first
     time, they are closed and one of them plays all episodes. An exception of that one is raised.
@@ -43,39 +43,35 @@ class Play:
 
     def __init__(
         self,
-        policies: Sequence[Policy],
+        cast: Cast,
         source: EnvSource,
         info: EnvInfo,
         num_episodes: int,
         seed: int,
-        action_bounds: ActionBounds = "scale",
         max_envs: int = MAX_ENVS,
         host: Host | None = None,
         is_shared: bool = False,
-        mapping: str = "by_agent",
     ) -> None:
         """Makes the environments.
 
         Args:
-            policies: by policy id; they act on stored observations and are not checked, see `CollectPolicy`.
+            cast: the policies.
             source: makes the environments.
             info: their spaces.
             num_episodes: of one evaluation, in total.
             seed: of the environments and of the actions, the same for each evaluation.
-            action_bounds: how Box actions are kept in their bounds.
             max_envs: environments that play at once; only one does where a second one cannot live beside it.
             host: the process in which they live; None where no watchdog looks and nothing stops it.
             is_shared: whether others in this process have to find the global generators as they were.
-            mapping: of the run, see `seats_of`.
 
         Raises:
             EnvError: an environment cannot be made.
             Stopped: the run ends.
         """
-        self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
+        self.policies, self.num_episodes, self.seed = cast.policies, num_episodes, seed
         self._longest = source.max_episode_steps or math.inf
-        self._source, self._info, self._host, self._action_bounds = source, info, host, action_bounds
-        self._seats = seats_of(mapping, info, len(policies))
+        self._source, self._info, self._host, self._action_bounds = source, info, host, cast.action_bounds
+        self._seats, self._num_blocks = cast.seats(info), cast.num_blocks(info)
         self._open = ExitStack()
         """Closes the environments."""
         self.num_envs, self._was_reset = min(num_episodes, max_envs), False
@@ -93,7 +89,6 @@ class Play:
     def _make(self) -> None:
         """`num_envs` environments for each block, and room for what they show."""
         source, info, num_envs, num_policies = self._source, self._info, self.num_envs, len(self.policies)
-        self._num_blocks = 1 if all_play(self._seats, num_policies) else num_policies
         num_envs *= self._num_blocks
         rows = num_envs * info.num_agents
         self._observations, self._rewards = _leaves(info, rows), np.zeros(rows, np.float32)
@@ -180,23 +175,21 @@ class Play:
 
 
 def play(
-    policies: Sequence[Policy],
+    cast: Cast,
     source: EnvSource,
     info: EnvInfo,
     num_episodes: int,
     seed: int,
-    action_bounds: ActionBounds = "scale",
     look: Callable[[Tally, int], object] = lambda _, __: None,
     is_shared: bool = False,
-    mapping: str = "by_agent",
 ) -> list[Episodes]:
     """The episodes of each policy in one evaluation.
 
     Args:
-        policies, source, info, num_episodes, seed, action_bounds, is_shared, mapping: as for `Play`.
+        cast, source, info, num_episodes, seed, is_shared: as for `Play`.
         look: is given the tally and the steps of each environment after every step.
     """
-    playing = Play(policies, source, info, num_episodes, seed, action_bounds, is_shared=is_shared, mapping=mapping)
+    playing = Play(cast, source, info, num_episodes, seed, is_shared=is_shared)
     steps = 0
     try:
         playing.start()

@@ -11,8 +11,8 @@ import torch
 
 from sf.envs import EnvSource
 from sf.evaluator.candidates import Candidate, LoadedPolicies, load_candidate
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import MAX_ENVS, play
-from sf.evaluator.seats import all_play, seats_of
 from sf.evaluator.so_far import SoFar
 from sf.evaluator.tally import Episodes
 from sf.machine.cores import usable_cores
@@ -70,9 +70,7 @@ def evaluate(
     shares = [num_episodes // num_workers + (i < num_episodes % num_workers) for i in range(num_workers)]
     seeds = [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(num_workers)]
     so_far, plugins, children = SoFar(num_workers, len(loaded.policies)), plugins_to_send(), []
-    num_policies = len(loaded.policies)
-    num_blocks = 1 if all_play(seats_of(loaded.mapping, info, num_policies), num_policies) else num_policies
-    wanted = num_episodes * num_blocks
+    wanted = num_episodes * loaded.cast.num_blocks(info)
 
     def told(seconds: float) -> str:
         return so_far.told(source.env_id, wanted, seconds)
@@ -86,7 +84,7 @@ def evaluate(
                 share = candidate, replace(source, worker=index), info, shares[index], seeds[index]
                 name, work = f"eval-{index} on {source.env_id}", (_play_share, *share, plugins, so_far, index)
                 children.append(DisposableChild(name, *work, begin=servers.begin_environments))
-            results = [_play(loaded, source, info, shares[0], seeds[0], so_far, 0, is_shared)]
+            results = [_play(loaded.cast, source, info, shares[0], seeds[0], so_far, 0, is_shared)]
             results += [child.result() for child in children]
         finally:
             for child in children:
@@ -117,11 +115,11 @@ def _play_share(
     """In a process of its own."""
     receive_plugins(plugins)
     torch.set_num_threads(1)
-    return _play(load_candidate(candidate), source, info, num_episodes, seed, so_far, worker)
+    return _play(load_candidate(candidate).cast, source, info, num_episodes, seed, so_far, worker)
 
 
 def _play(
-    loaded: LoadedPolicies,
+    cast: Cast,
     source: EnvSource,
     info: EnvInfo,
     num_episodes: int,
@@ -130,7 +128,4 @@ def _play(
     worker: int,
     is_shared: bool = False,
 ) -> list[Episodes]:
-    look = so_far.writer(worker).look
-    return play(
-        loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, look, is_shared, loaded.mapping
-    )
+    return play(cast, source, info, num_episodes, seed, so_far.writer(worker).look, is_shared)

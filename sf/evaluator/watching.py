@@ -19,7 +19,6 @@ from sf.evaluator.film import Film
 from sf.evaluator.observed import info_for
 from sf.evaluator.panel import BEGINNING, LEAST_HEIGHT, EpisodeSoFar, Panel
 from sf.evaluator.playing import Play
-from sf.evaluator.seats import all_play, seats_of
 from sf.evaluator.tally import Episodes
 from sf.processes.disposable import in_disposable_child
 from sf.shared.arena import Array
@@ -65,15 +64,12 @@ def watch(
     watched = seen_by(source, screen, "human" if output is None else "rgb_array")
     info = info_for(loaded.policies, loaded.info, source)
     # In one environment at a time: where there are more policies than agents, one policy after the other.
-    together = all_play(seats_of(loaded.mapping, info, len(loaded.policies)), len(loaded.policies))
-    casts = [loaded.policies] if together else [[policy] for policy in loaded.policies]
-    mapping = loaded.mapping if together else "by_agent"
+    cast, together = loaded.cast, loaded.cast.num_blocks(info) == 1
+    casts = [cast] if together else [cast.alone(policy_id) for policy_id in range(len(cast.policies))]
     played: list[Episodes] = []
     try:
         for cast in casts:
-            play = Play(
-                cast, watched, info, num_episodes, seed, loaded.action_bounds, max_envs=1, mapping=mapping
-            )  # fmt: skip
+            play = Play(cast, watched, info, num_episodes, seed, max_envs=1)
             if isinstance(screen, Recorder) and with_panel:
                 screen.beside = functools.partial(_beside, Panel(info.action), play)
             played += _play(play)

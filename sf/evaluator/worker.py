@@ -25,6 +25,7 @@ from sf.envs import EnvSource
 from sf.envs.scripted import ScriptedPolicy
 from sf.envs.stepping import Host
 from sf.errors import CheckpointError
+from sf.evaluator.cast import Cast
 from sf.evaluator.filming import Filming, Stage
 from sf.evaluator.function_policy import FunctionPolicy
 from sf.evaluator.playing import LONGEST_EPISODE, Play
@@ -89,23 +90,14 @@ class Evaluator:
         self.scripted = config.run.scripted
         for policy_id, name in self.scripted.items():
             policies[policy_id] = FunctionPolicy(ScriptedPolicy(name, info, config.rollout.action_bounds))
+        cast = Cast(policies, config.rollout.action_bounds, config.mapping)
         longest = source.max_episode_steps or LONGEST_EPISODE
         source = replace(source, worker=topology.num_workers, max_episode_steps=longest)
         seed = int(np.random.SeedSequence([context.seed, topology.num_groups]).generate_state(1)[0])
         host = Host(self.record.progress, stop=NEVER_STOPPED if is_last else context.arena["run_state"].data)
-        self.play = Play(
-            policies,
-            source,
-            info,
-            self.config.eval_episodes,
-            seed,
-            config.rollout.action_bounds,
-            host=host,
-            is_shared=config.run.serial_mode and not is_last,
-            mapping=config.mapping,
-        )
-        bounds, is_serial = config.rollout.action_bounds, config.run.serial_mode
-        stage = Stage(policies, source, info, seed, bounds, host, is_serial, config.mapping)
+        is_shared = config.run.serial_mode and not is_last
+        self.play = Play(cast, source, info, self.config.eval_episodes, seed, host=host, is_shared=is_shared)
+        stage = Stage(cast, source, info, seed, host, config.run.serial_mode)
         every = self.config.film_every_steps
         self.filming = Filming(stage, owner, every) if every else None
         self.learners = [learner_record(context.arena, policy_id) for policy_id in range(topology.num_policies)]

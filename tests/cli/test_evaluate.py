@@ -22,6 +22,7 @@ from sf.config import Config, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.stepping import Ended
 from sf.errors import CheckpointError
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import Play, play
 from sf.evaluator.summary import bootstrap_interval, summarize
 from sf.evaluator.tally import Episodes, Tally
@@ -88,7 +89,7 @@ class TestCounting:
         source = find_env("Counting")
         info = probe(source)
         Counting.series = 0
-        (episodes,) = play([acting(info)], source, info, num_episodes=7, seed=0)
+        (episodes,) = play(Cast([acting(info)]), source, info, num_episodes=7, seed=0)
         assert sorted(episodes.lengths) == [1, 2, 3, 4, 5, 6, 7]
         assert sorted(episodes.rewards) == [1, 2, 3, 4, 5, 6, 7]
 
@@ -113,19 +114,19 @@ class TestCounting:
         source = EnvSource("Two", {"truncated": True}, TwoToys)
         info = probe(source)
         policies = [acting(info), acting(info)]
-        played = play(policies, source, info, num_episodes=40, seed=0)
+        played = play(Cast(policies), source, info, num_episodes=40, seed=0)
         assert [episodes.lengths for episodes in played] == [[1] * 40, [1] * 40]
 
     def test_more_policies_than_agents_play_in_environments_of_their_own(self) -> None:
         source = find_env("CartPole-v1")
         info = probe(source)
-        first, second = play([acting(info), acting(info)], source, info, num_episodes=5, seed=0)
+        first, second = play(Cast([acting(info), acting(info)]), source, info, num_episodes=5, seed=0)
         assert len(first.rewards) == len(second.rewards) == 5
 
     def test_memory_begins_anew_with_each_episode(self) -> None:
         source = find_env("tests.environments.toys:Leaky-v0", {"every": 10**9})
         policy = CollectPolicy(ActorCritic(probe(source), ModelConfig(use_rnn=True, rnn_size=8)), validate_args=False)
-        playing = Play([policy], source, probe(source), num_episodes=3, seed=0, max_envs=1)
+        playing = Play(Cast([policy]), source, probe(source), num_episodes=3, seed=0, max_envs=1)
         playing.start()
         values = []
         while not playing.tally.is_complete:
@@ -138,9 +139,9 @@ class TestCounting:
         source = find_env("CartPole-v1")
         info = probe(source)
         policy = acting(info)
-        first, second = (play([policy], source, info, 5, seed=4) for _ in range(2))
+        first, second = (play(Cast([policy]), source, info, 5, seed=4) for _ in range(2))
         assert first == second
-        assert first != play([policy], source, info, 5, seed=5)
+        assert first != play(Cast([policy]), source, info, 5, seed=5)
 
 
 class TestLoading:

@@ -20,6 +20,7 @@ from sf.envs.step_time import Stopwatch
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import UnknownMode
 from sf.errors import EnvError
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import Play
 from sf.policy import ActorCritic, CollectPolicy
 from sf.run.first_look import first_look
@@ -271,7 +272,7 @@ def test_an_evaluation_without_a_look_plays_single_ones(capsys: pytest.CaptureFi
     wanted = find_env("odd/silent")
     info = probe(wanted)
     policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
-    playing = Play([policy], wanted, info, num_episodes=20, seed=0)
+    playing = Play(Cast([policy]), wanted, info, num_episodes=20, seed=0)
     assert isinstance(playing._envs, SingleAgentBatch)
     assert "Single environments play, because the metadata of the vectorized odd/silent" in capsys.readouterr().out
     playing.start()

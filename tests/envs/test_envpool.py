@@ -12,6 +12,7 @@ from sf.envs import find_env, find_pool, probe
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import EnvError
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import Play
 from sf.policy import ActorCritic, CollectPolicy
 
@@ -22,7 +23,7 @@ def test_every_evaluation_in_envpool_starts_from_the_same_seeds(num_episodes: in
     source = find_env("envpool/CartPole-v1")
     info = probe(source)
     policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
-    playing = Play([policy], source, info, num_episodes, seed=0)
+    playing = Play(Cast([policy]), source, info, num_episodes, seed=0)
     lengths = []
     for _ in range(2):
         playing.start()

@@ -17,6 +17,7 @@ from sf.config import ModelConfig
 from sf.envs import EnvSource, probe, register_env
 from sf.envs.batches import make_env_batch
 from sf.envs.vector_stepping import VectorBatch
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import play
 from sf.policy import ActorCritic
 from sf.shared.episodes import EpisodeRing
@@ -55,7 +56,7 @@ def test_every_episode_counts_once_wherever_its_statistics_are(make: Any, vector
 def test_evaluation_counts_the_same_episodes(make: Any) -> None:
     source = EnvSource("Counted", {}, make)
     info = probe(source)
-    (episodes,) = play([acting(info)], source, info, num_episodes=5, seed=0)
+    (episodes,) = play(Cast([acting(info)]), source, info, num_episodes=5, seed=0)
     assert set(zip(episodes.rewards, episodes.lengths, strict=True)) == {envs.COUNTED[make]}
     assert len(episodes.rewards) == 5
 
@@ -81,7 +82,7 @@ def test_no_reward_counts_twice_at_lost_lives_that_info_does_not_tell(
         role.close()
     source = EnvSource("Unsaid", {}, make)
     info = probe(source)
-    (episodes,) = play([acting(info)], source, info, num_episodes=6, seed=0)
+    (episodes,) = play(Cast([acting(info)]), source, info, num_episodes=6, seed=0)
     assert set(zip(episodes.rewards, episodes.lengths, strict=True)) <= lives
 
 

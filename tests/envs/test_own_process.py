@@ -14,6 +14,7 @@ from sf_envs.counter import Counter
 
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.errors import ConfigError, EnvCrashed, EnvError
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import Play, play
 from sf.evaluator.worker import Evaluator
 from sf.run import sizes
@@ -198,7 +199,7 @@ def test_evaluation_plays_one_environment_where_there_cannot_be_two(
 ) -> None:
     source = EnvSource("Once", {"by_reset": by_reset}, envs.Once)
     info = probe(source)
-    (episodes,) = play([acting(info)], source, info, num_episodes=5, seed=0)
+    (episodes,) = play(Cast([acting(info)]), source, info, num_episodes=5, seed=0)
     assert episodes.lengths == [4] * 5
     assert not envs.Once.alive, "also the one that was made before the second one raised"
     told = f"Once plays in one environment at a time, because 5 in one process could not begin: {REFUSED}\n"
@@ -217,14 +218,14 @@ def test_crash_in_the_first_reset_of_an_evaluation_is_raised_where_one_environme
 
     source, info = EnvSource("Broken", {}, make), probe(EnvSource("Counter", {}, Counter))
     with pytest.raises(EnvCrashed, match=r"environment 0: reset.. raised RuntimeError: no level"):
-        play([acting(info)], source, replace(info, env_id="Broken"), num_episodes, seed=0)
+        play(Cast([acting(info)]), source, replace(info, env_id="Broken"), num_episodes, seed=0)
     assert [env.num_closed for env in made] == [1] * num_made
 
 
 def test_evaluation_that_has_begun_once_does_not_go_on_with_fewer_environments() -> None:
     source = EnvSource("Counter", {"episode_steps": 4}, Counter)
     info = probe(source)
-    playing = Play([acting(info)], source, info, num_episodes=3, seed=0)
+    playing = Play(Cast([acting(info)]), source, info, num_episodes=3, seed=0)
     playing.start()
     playing._envs.envs[1].reset = Broken().reset  # type: ignore[attr-defined]
     with pytest.raises(EnvCrashed, match=r"environment 1: reset"):

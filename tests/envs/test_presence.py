@@ -20,6 +20,7 @@ from sf.envs.batches import make_env_batch
 from sf.envs.presence import Presence
 from sf.envs.stepping import Host
 from sf.errors import EnvError
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import play
 from sf.evaluator.summary import summarize
 from sf.inference.small_worker import SmallInference
@@ -166,7 +167,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, total: l
 
 def test_every_life_counts_as_an_episode_in_an_evaluation() -> None:
     info = probe(COMERS)
-    (played,) = play([acting(info)], COMERS, info, num_episodes=2, seed=0)
+    (played,) = play(Cast([acting(info)]), COMERS, info, num_episodes=2, seed=0)
     assert sorted(zip(played.agents, played.lengths, played.rewards, strict=True)) == sorted(
         [(0, 6, 21.0), (1, 2, 7.0), (1, 2, 13.0), (2, 4, 22.0)] * 2
     )
@@ -248,7 +249,7 @@ def test_a_policy_whose_agents_never_come_has_no_score(tmp_path: Path, capsys: p
     assert done == {0: 4, 1: 0}
     source = EnvSource("Seldom", {}, partial(comers, lives=SELDOM))
     info = probe(source)
-    played = play([acting(info), acting(info)], source, info, num_episodes=2, seed=0)
+    played = play(Cast([acting(info), acting(info)]), source, info, num_episodes=2, seed=0)
     assert summarize(played[0]).num_episodes == 4
     with pytest.raises(EnvError, match="No agent of a policy has come in the episodes that were played"):
         summarize(played[1])

@@ -17,6 +17,7 @@ from sf.envs.registry import register_env
 from sf.envs.scores import Scores
 from sf.envs.stepping import Ended
 from sf.errors import EnvError
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import play
 from sf.monitor.episodes import EpisodeWindows
 from sf.policy import ActorCritic, CollectPolicy
@@ -263,7 +264,7 @@ def test_returns_keep_the_digits_that_float32_loses(make: Any, vectorization: st
     source = find_env("Large")
     info = probe(source)
     policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
-    (played,) = play([policy], source, info, 3, seed=1)
+    (played,) = play(Cast([policy]), source, info, 3, seed=1)
     assert set(played.rewards) == {4.0}
 
 

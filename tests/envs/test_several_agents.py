@@ -16,6 +16,7 @@ from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.batches import make_env_batch
 from sf.envs.stepping import Host
 from sf.errors import EnvError
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import play
 from sf.shared.episodes import EpisodeRing
 from sf.shared.slot_fields import NO_POLICY
@@ -75,7 +76,7 @@ def test_agents_that_end_apart_are_trained_and_evaluated(ending: str, tmp_path: 
         role.close()
     source = EnvSource("Walkers", arguments, envs.walkers)
     info = probe(source)
-    played = play([acting(info), acting(info)], source, info, num_episodes=4, seed=0)
+    played = play(Cast([acting(info), acting(info)]), source, info, num_episodes=4, seed=0)
     assert [episodes.lengths for episodes in played] == [[step] * 4 for step, _ in expected.values()]
 
 

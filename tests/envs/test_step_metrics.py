@@ -18,6 +18,7 @@ from sf.envs.batches import make_env_batch
 from sf.envs.metrics import EpisodeMetrics
 from sf.envs.step_metrics import StepMetrics
 from sf.envs.stepping import Host
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import MAX_ENVS, play
 from sf.policy import ActorCritic, CollectPolicy
 
@@ -92,7 +93,7 @@ def played(env: str, num_episodes: int) -> list[dict[str, float]]:
     source = find_env(env)
     info = probe(source)
     policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
-    (episodes,) = play([policy], source, info, num_episodes, seed=1)
+    (episodes,) = play(Cast([policy]), source, info, num_episodes, seed=1)
     return [dict(sorted(metrics.items())) for metrics in episodes.metrics]
 
 

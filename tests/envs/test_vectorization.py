@@ -17,6 +17,7 @@ from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import EnvError
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import Play
 from sf.policy import ActorCritic, CollectPolicy
 from sf.rollout.worker import RolloutWorker
@@ -254,7 +255,7 @@ def test_evaluation_plays_many_at_once(mode: str, memory: bool) -> None:
     source = find_env(f"many/{mode}")
     info = probe(source)
     policy = CollectPolicy(ActorCritic(info, ModelConfig(use_rnn=memory)), validate_args=False)
-    playing = Play([policy], source, info, num_episodes=40, seed=0)
+    playing = Play(Cast([policy]), source, info, num_episodes=40, seed=0)
     assert isinstance(playing._envs, VectorBatch)
     playing.start()
     while not playing.tally.is_complete:

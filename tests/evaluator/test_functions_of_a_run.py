@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import sf
 from sf.errors import CheckpointError, ConfigError
 from sf.evaluator.candidates import candidate_of_experiment, load_candidate
-from sf.evaluator.seats import all_play, seats_of
+from sf.evaluator.cast import Cast
 from sf.plugins.functions import TRUSTED
 from sf.spaces import EnvInfo
 from tests.environments.duel import Duel
@@ -94,22 +95,22 @@ def test_policies_that_the_first_episode_leaves_out_play_too(tmp_path: Path) -> 
     path = trained(tmp_path, policy_mapping=f"{HERE}:second", eval_every_steps=150, eval_episodes=2)
     points = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert {point["policy_id"] for point in points if "eval/reward" in point} == {0, 1}
-    info = load_candidate(candidate_of_experiment(path, "latest", greedy=False)).info
-    assert not all_play(seats_of(f"{HERE}:second", info, 2), 2)
+    loaded = load_candidate(candidate_of_experiment(path, "latest", greedy=False))
+    assert Cast(loaded.policies, mapping=f"{HERE}:second").num_blocks(loaded.info) == 2
 
 
 def test_a_function_that_deals_the_policies_deals_them_in_evaluations(tmp_path: Path) -> None:
     path = trained(tmp_path, policy_mapping=f"{HERE}:crossed")
     candidate = candidate_of_experiment(path, "latest", greedy=False)
     loaded = load_candidate(candidate)
-    assert loaded.mapping == "by_agent"
+    assert loaded.cast.mapping == "by_agent"
     assert f"If you trust it, name it: --functions {HERE}:crossed" in loaded.note
     TRUSTED.add(f"{HERE}:crossed")
     loaded = load_candidate(candidate)
     assert loaded.note == ""
     info: EnvInfo = loaded.info
-    assert seats_of(loaded.mapping, info, 2).tolist() == [1, 0]
-    assert seats_of("by_agent", info, 2).tolist() == [0, 1]
+    assert loaded.cast.seats(info).tolist() == [1, 0]
+    assert replace(loaded.cast, mapping="by_agent").seats(info).tolist() == [0, 1]
     assert set(sf.evaluate(path, f"{HERE}:Chosen", episodes=5, policy_id=0).agents) == {1}
 
 

@@ -13,6 +13,7 @@ import torch
 from sf.config import ModelConfig
 from sf.envs import EnvSource, probe
 from sf.envs.generators import GlobalGenerators
+from sf.evaluator.cast import Cast
 from sf.evaluator.playing import play
 from sf.policy import ActorCritic, CollectPolicy
 from sf.shared.messages import EvaluationDone
@@ -28,7 +29,7 @@ def test_an_evaluation_repeats(kind: str) -> None:
     source = EnvSource("Luck", {"kind": kind}, Luck)
     info = probe(source)
     policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
-    (first,), (again,), (other,) = (play([policy], source, info, num_episodes=5, seed=seed) for seed in (3, 3, 4))
+    (first,), (again,), (other,) = (play(Cast([policy]), source, info, num_episodes=5, seed=seed) for seed in (3, 3, 4))
     assert first.rewards == again.rewards
     assert len(set(first.rewards)) == 5
     assert first.rewards != other.rewards
