@@ -154,14 +154,14 @@ class Saver:
         return " ".join(["Warning:", *told]) if told else ""
 
     def _newest_of_others(self) -> checkpoint.Checkpoint | None:
-        """The best one or the newest milestone, of a run that was killed before it had saved anything else.
+        """The newest of the best one, milestones and snapshots, of a run that was killed before it had saved another.
 
         Raises:
             CheckpointError: there were some, and none can be used.
         """
         found: list[checkpoint.Checkpoint | None] = []
         damaged: list[CheckpointError] = []
-        for name in (checkpoint.BEST, checkpoint.MILESTONES):
+        for name in checkpoint.SPARE:
             try:
                 found.append(checkpoint.load_newest(self.directory / name))
             except CheckpointError as error:

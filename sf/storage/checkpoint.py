@@ -36,6 +36,7 @@ from sf.storage.names import BEST as BEST
 from sf.storage.names import MILESTONES as MILESTONES
 from sf.storage.names import NAME, list_checkpoints
 from sf.storage.names import POOL as POOL
+from sf.storage.names import SPARE as SPARE
 from sf.storage.names import STATE as STATE
 from sf.storage.names import TENSORS as TENSORS
 from sf.storage.removal import remove_oldest

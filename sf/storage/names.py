@@ -11,6 +11,8 @@ NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
 """Optimizer steps and frames."""
 BEST, MILESTONES, POOL = "best", "milestones", "pool"
 """Directories beside the checkpoints of a policy; the last one has the snapshots of self-play."""
+SPARE = BEST, MILESTONES, POOL
+"""Those from which a run goes on where it has nothing else."""
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
 FILMS = "films"

@@ -13,7 +13,7 @@ import pytest
 from sf.config import Config
 from sf.errors import CheckpointError
 from sf.learner.changes import TOLD, notes_on_changes
-from sf.shared.messages import SaveRequest
+from sf.shared.messages import SaveKind, SaveRequest
 from sf.storage import checkpoint
 from sf.storage.experiment import Experiment
 from sf.storage.given import Given
@@ -53,11 +53,15 @@ def test_fault_d3_d11_successors_leave_the_directory_of_another_run_alone(tmp_pa
     other.close()
 
 
-@pytest.mark.parametrize("kind", [checkpoint.BEST, checkpoint.MILESTONES])
-def test_fault_d5_only_checkpoint_that_is_damaged_is_no_reason_to_begin_at_zero(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "kind"), [("best", checkpoint.BEST), ("milestone", checkpoint.MILESTONES), ("pool", checkpoint.POOL)]
+)
+def test_fault_d5_only_checkpoint_that_is_damaged_is_no_reason_to_begin_at_zero(
+    tmp_path: Path, asked: SaveKind, kind: str
+) -> None:
     lab = make_lab(tmp_path)
     learner = lab.build("learner-0")
-    saved = learner.saver.save(0, SaveRequest("best" if kind == checkpoint.BEST else "milestone", 1.0), 0)
+    saved = learner.saver.save(0, SaveRequest(asked, 1.0), 0)
     flip_bit(Path(saved.path) / "state.json", 100)
     for _ in range(2):
         with pytest.raises(CheckpointError, match=f"No usable checkpoint in .*{kind}:"):

@@ -160,7 +160,7 @@ def test_fault_d2_age_of_the_checkpoint_that_is_resumed_from(tmp_path: Path, mon
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("kind", ["best", "milestones"])
+@pytest.mark.parametrize("kind", ["best", "milestones", "pool"])
 def test_fault_d4_run_goes_on_from_what_there_is(tmp_path: Path, kind: str) -> None:
     assert run(tmp_path, *CARTPOLE, "--train_for_env_steps=2000").code == 0
     checkpoints = tmp_path / EXPERIMENT / "checkpoint_p0"
