@@ -157,6 +157,6 @@ class SelfPlay(NoDirector):
         }
         content: dict[str, Any] = {"pool": self.pool.state(), "anchors": anchors}
         try:
-            write_object(self._directory / SELF_PLAY, content, indent=None)
+            write_object(self._directory / SELF_PLAY, content, indent=None, is_durable=True)
         except OSError as error:
             Console().line(f"Warning: {SELF_PLAY} was not written to {self._directory}: {error}")

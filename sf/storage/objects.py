@@ -28,8 +28,14 @@ def parsed_object(text: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write_object(path: Path, content: Mapping[str, Any], indent: int | None = 2) -> None:
-    """Replaces a file in one step: a reader, and a machine that loses power, have the old content or the new one.
+def write_object(path: Path, content: Mapping[str, Any], indent: int | None = 2, is_durable: bool = False) -> None:
+    """Replaces a file in one step: a reader sees the old content or the new one.
+
+    Args:
+        path: of the file.
+        content: what JSON can hold.
+        indent: spaces of each level; None for one line.
+        is_durable: so does a machine that has lost power, which takes some 10 ms.
 
     Raises:
         OSError: the file cannot be written.
@@ -37,8 +43,9 @@ def write_object(path: Path, content: Mapping[str, Any], indent: int | None = 2)
     incoming = path.with_name(f".{path.name}.tmp")
     with incoming.open("w", encoding="utf-8") as file:
         file.write(json.dumps(content, indent=indent) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+        if is_durable:
+            file.flush()
+            os.fsync(file.fileno())
     incoming.replace(path)
 
 

@@ -33,7 +33,7 @@ def values_of_policy(directory: Path, policy_id: int, names: Collection[str]) ->
 
 def write_population(directory: Path, state: Mapping[str, Any]) -> None:
     """Replaces the state in one step; raises OSError where the file cannot be written."""
-    write_object(directory / STATE, state)
+    write_object(directory / STATE, state, is_durable=True)
 
 
 def add_decision(directory: Path, decision: Mapping[str, Any]) -> None:
