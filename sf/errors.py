@@ -94,6 +94,10 @@ class CheckpointError(SfError):
     exit_code = ExitCode.CHECKPOINT
 
 
+class LostDirectory(CheckpointError):
+    """The directory of a run was removed while the run used it, or is another run's now."""
+
+
 class ExperimentError(SfError):
     """The experiment directory cannot be used."""
 

@@ -42,6 +42,10 @@ from sf.shared.records import evaluation_record, learner_record
 from sf.shared.weights import NOTHING_PUBLISHED
 from sf.storage import checkpoint
 from sf.storage.experiment import Owner
+from sf.storage.task import has_score
+
+STREAM = 0xE7A
+"""Keeps the seeds of evaluations apart from those of environments, actions and weights."""
 
 
 class Evaluator:
@@ -93,7 +97,8 @@ class Evaluator:
         cast = Cast(policies, config.rollout.action_bounds, config.mapping)
         longest = source.max_episode_steps or LONGEST_EPISODE
         source = replace(source, worker=topology.num_workers, max_episode_steps=longest)
-        seed = int(np.random.SeedSequence([context.seed, topology.num_groups]).generate_state(1)[0])
+        stream = np.random.SeedSequence(config.run.seed or 0, spawn_key=(STREAM,))  # whichever start of the run this is
+        seed = int(stream.generate_state(1)[0])
         host = Host(self.record.progress, stop=NEVER_STOPPED if is_last else context.arena["run_state"].data)
         is_shared = config.run.serial_mode and not is_last
         self.play = Play(cast, source, info, self.config.eval_episodes, seed, host=host, is_shared=is_shared)
@@ -235,6 +240,6 @@ class Evaluator:
         except CheckpointError:
             return -math.inf  # every save will be told to have failed
         best = checkpoint.load_spare(directory)
-        if best is None or best.data["reward"] is None or not checkpoint.has_score(best.data, self.description):
+        if best is None or not has_score(best.data, self.description):
             return -math.inf
         return float(best.data["reward"])

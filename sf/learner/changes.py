@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from sf.storage.differences import data_differences
+from sf.storage.task import TASK
 
 REFUSED = (
     ("env",),
@@ -39,7 +40,10 @@ _OTHER_VALUES = (
 _OTHER_FRAMES = (
     "Frames that were counted before stay as they are: --train_for_env_steps, schedules and curves add up both kinds."
 )
-_OTHER_TASK = "The policy, its statistics and the best checkpoint so far come from the task as it was."
+_OTHER_TASK = (
+    "The policy and its statistics come from the task as it was. Best scores begin anew, and a new best checkpoint "
+    "takes the place of the one so far."
+)
 
 TOLD = {
     ("rollout", "reward_scale"): _OTHER_VALUES,
@@ -48,8 +52,7 @@ TOLD = {
     ("learner", "value_bootstrap"): _OTHER_VALUES,
     ("rollout", "env_frameskip"): _OTHER_FRAMES,
     ("rollout", "summaries_use_frameskip"): _OTHER_FRAMES,
-    ("run", "env_kwargs"): _OTHER_TASK,
-    ("run", "max_episode_steps"): _OTHER_TASK,
+    **{("run", name): _OTHER_TASK for name in TASK},
 }
 """Flags that the policy can adapt to, and the consequence until then."""
 

@@ -25,6 +25,7 @@ from sf.storage import checkpoint
 from sf.storage.experiment import Owner
 from sf.storage.given import read_given, way_back
 from sf.storage.names import list_checkpoints
+from sf.storage.task import changes_of_task, has_score
 
 RANDOM_STATE = "random.torch"
 ALGORITHM = "algorithm."
@@ -55,22 +56,28 @@ class Saver:
         self.resume_point: dict[str, torch.Tensor] = {}
         """Its tensors in the checkpoint that this learner goes on from."""
         self.has_resumed = False
+        self.why_anew = "because the checkpoint does not say where they were"
+        """Why environments begin new episodes where there is no resume point."""
 
-    def ensure_room(self) -> None:
+    def ensure_room(self, num_bytes: int = 0) -> None:
         """Compares what the checkpoints will take beside those that are there with what the disk has left.
+
+        Args:
+            num_bytes: of the resume point in each of the newest checkpoints.
 
         Raises:
             ResourceError: it is not enough.
         """
         tensors = self._tensors()
         each = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        there = len(list_checkpoints(self.directory)) + (self.directory / checkpoint.BEST).is_dir()
+        kept, best = len(list_checkpoints(self.directory)), (self.directory / checkpoint.BEST).is_dir()
         # Those that are kept, the best one, and one that is being written before another goes.
-        needed, left = each * max(1, self.keep + 2 - there), shutil.disk_usage(self.directory).free
+        needed = each * max(1, self.keep + 2 - kept - best) + num_bytes * max(1, self.keep + 1 - kept)
+        left = shutil.disk_usage(self.directory).free
         if needed > left:
             raise ResourceError(
-                f"Checkpoints of {_mebibytes(each)} need {_mebibytes(needed)} in {self.directory}, which has "
-                f"{_mebibytes(left)} left. Make room, choose another --train_dir, or lower --keep_checkpoints."
+                f"Checkpoints of {_mebibytes(each + num_bytes)} need {_mebibytes(needed)} in {self.directory}, which "
+                f"has {_mebibytes(left)} left. Make room, choose another --train_dir, or lower --keep_checkpoints."
             )
 
     def resume(self) -> int:
@@ -95,6 +102,9 @@ class Saver:
             )
         self.has_resumed, tensors = True, dict(newest.tensors)
         self.resume_point = {name: tensors.pop(name) for name in newest.tensors if name.startswith(RESUME_POINT)}
+        if self.resume_point and (changed := changes_of_task(newest.data, self.description)):
+            self.resume_point = {}
+            self.why_anew = f"because --{' and --'.join(changed)} {'have' if changed[1:] else 'has'} changed"
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
         kept = {
             name.removeprefix(ALGORITHM): tensors.pop(name) for name in newest.tensors if name.startswith(ALGORITHM)
@@ -105,7 +115,7 @@ class Saver:
         self.update.load_state_dict(tensors)
         note_on_algorithm = self._resume_algorithm(kept, newest)
         best = checkpoint.load_spare(self.directory / checkpoint.BEST)
-        if best is not None and best.data["reward"] is not None and checkpoint.has_score(best.data, self.description):
+        if best is not None and has_score(best.data, self.description):
             self.best_reward = best.data["reward"]
         Console().line(f"Resumed from {newest.path} (policy_version {newest.version}, {newest.env_steps} frames)")
         for note in notes_on_changes(newest.data, self.description) if self._policy_id == 0 else ():  # the same for all

@@ -9,15 +9,21 @@ from sf.run.finished import CONFIG
 from sf.storage.objects import json_object
 
 
-def with_earlier_network(config: Config) -> Config:
-    """The number of networks that the run began with; another one would be another policy."""
-    is_settled = config.model.actor_critic_share_weights is not None or config.model.has_own_critic
-    if config.run.restart_behavior != "resume" or is_settled:
+def with_earlier_start(config: Config) -> Config:
+    """With the number of networks and the seed that the run began with.
+
+    Other networks would be another policy, and with another seed evaluations would play other episodes than before.
+    """
+    if config.run.restart_behavior != "resume":
         return config
     earlier = json_object(config.run.experiment_dir / CONFIG)
     run, model = earlier.get("run"), earlier.get("model")
-    is_same = isinstance(run, dict) and run.get("env") == config.run.env
-    shares = model.get("actor_critic_share_weights") if isinstance(model, dict) else None
-    if not is_same or not isinstance(shares, bool):
+    if not (isinstance(run, dict) and isinstance(model, dict) and run.get("env") == config.run.env):
         return config
-    return replace(config, model=replace(config.model, actor_critic_share_weights=shares))
+    seed, shares = run.get("seed"), model.get("actor_critic_share_weights")
+    if config.run.seed is None and type(seed) is int and seed >= 0:
+        config = replace(config, run=replace(config.run, seed=seed))
+    is_open = config.model.actor_critic_share_weights is None and not config.model.has_own_critic
+    if is_open and isinstance(shares, bool):
+        config = replace(config, model=replace(config.model, actor_critic_share_weights=shares))
+    return config

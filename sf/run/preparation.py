@@ -34,7 +34,7 @@ from sf.processes.servers import ForkServers
 from sf.processes.signals import early_signals, parent
 from sf.processes.spare import MODULES, NETWORKS
 from sf.processes.telling import told_if_slow
-from sf.run.earlier import with_earlier_network
+from sf.run.earlier import with_earlier_start
 from sf.run.films import expect_films
 from sf.run.first_look import look_in_child, note_on_single, vectorization_of
 from sf.run.notes import chosen_flags, note_on_step_time, notes
@@ -114,7 +114,7 @@ def prepare(config: Config, servers: ForkServers | None = None, rank: Rank = ALO
         console.plain(f"Accelerators: {', '.join(found_accelerators())}.")
     starts: int | None = None
     if rank.is_first:
-        resolved = decide(with_earlier_network(config), look, rank.share_of(usable_cores()), rank.is_alone)
+        resolved = decide(with_earlier_start(config), look, rank.share_of(usable_cores()), rank.is_alone)
         rank = rank if rank.is_alone else numbered(rank)
     else:
         resolved, starts, number = hear_start(rank, config)

@@ -31,15 +31,21 @@ _TENSOR = "a tensor"
 
 
 def build_where_it_was(specs: Sequence[RoleSpec], arena: Arena) -> list[Role]:
-    """The roles of a run in the state of the checkpoint that they go on from; new checkpoints store their state."""
+    """The roles of a run in the state of the checkpoint that they go on from; new checkpoints store their state.
+
+    Raises:
+        ResourceError: the disk has no room for these checkpoints.
+    """
     roles = [spec.build() for spec in specs]
     if not _go_on(roles, arena):
         for role in roles:
             if not isinstance(role, Learner):  # which would save weights that it has not trained
                 role.close()
         roles = [spec.build() for spec in specs]
-    if sum(arena[name].nbytes for name in _fields(arena)) <= MOST_BYTES:
-        _saver(roles).collect_resume_point = lambda: _resume_point(roles, arena)
+    num_bytes, saver = sum(arena[name].nbytes for name in _fields(arena)), _saver(roles)
+    if num_bytes <= MOST_BYTES:
+        saver.ensure_room(num_bytes)
+        saver.collect_resume_point = lambda: _resume_point(roles, arena)
     return roles
 
 
@@ -60,7 +66,7 @@ def _go_on(roles: Sequence[Role], arena: Arena) -> bool:
     resume_point = _saver(roles).resume_point
     if not resume_point:
         if _saver(roles).has_resumed:
-            Console().line("The environments begin new episodes, because the checkpoint does not say where they were.")
+            Console().line(f"The environments begin new episodes, {_saver(roles).why_anew}.")
         return True
     fields = {
         name: tensor

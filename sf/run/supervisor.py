@@ -21,7 +21,7 @@ from typing import NamedTuple
 from sf.config import Config, check, trajectories_per_dataset
 from sf.config.effects import without_effect
 from sf.console import Console, forget_unlogged, logged, speak_for, spoke_s
-from sf.errors import CheckpointError, ExitCode, InternalError, LearnerLost, SfError
+from sf.errors import CheckpointError, ExitCode, InternalError, LearnerLost, LostDirectory, SfError
 from sf.machine.limits import as_refusal, refusals_told
 from sf.machine.origin import Origin, origin_of
 from sf.machine.rank import rank_of
@@ -50,6 +50,8 @@ from sf.storage.experiment import CONSOLE_LOG, Experiment, expect_free
 from sf.storage.given import given_at
 from sf.storage.leftovers import collect_all_leftovers
 
+LOOK_S = 5.0
+"""Between two looks whether the directory of the run is still its own."""
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
 
 
@@ -260,6 +262,20 @@ def _note_start(experiment: Experiment, config: Config, start: EarlierStart) -> 
         Console().line(f"Settings that differ from those of the last start: {', '.join(changes)}")
 
 
+def _expect_directory(experiment: Experiment) -> None:
+    """Ends a run that could save nothing any more.
+
+    Raises:
+        LostDirectory: its directory was removed, or is another run's now.
+    """
+    try:
+        experiment.owner.expect_unchanged()
+    except LostDirectory:
+        raise
+    except CheckpointError:
+        return  # it may come back; each save says that it failed
+
+
 def _watch(
     roles: SerialRoles | Processes,
     session: Session,
@@ -268,7 +284,7 @@ def _watch(
     on_ready: Callable[[], None],
 ) -> ExitReason:
     """The main loop; `on_ready` is called when every role is built, so that nothing has refused to continue."""
-    next_poll = time.monotonic()
+    next_poll = next_look = time.monotonic()
     pace = Pace()
     has_begun = has_told_of_handlers = False
     while True:
@@ -296,6 +312,9 @@ def _watch(
             if (reason := session.poll()) is not None:
                 return reason
             _delete_overwritten(experiment, session)
+            if time.monotonic() >= next_look:
+                _expect_directory(experiment)
+                next_look = time.monotonic() + LOOK_S
             next_poll = time.monotonic() + POLL_S  # however long the callbacks took: in serial mode the roles work now
 
 

@@ -184,12 +184,6 @@ def load_spare(directory: Path) -> Checkpoint | None:
         return None
 
 
-def has_score(data: Mapping[str, Any], description: Mapping[str, Any]) -> bool:
-    """Whether the score in the data of a checkpoint is of the number that a run of this description looks at."""
-    before, now = (each["config"]["run"].get("score", "reward") for each in (data, description))
-    return bool(before == now)
-
-
 def named(directory: Path, name: str) -> Path:
     """The checkpoint of this name, not verified.
 

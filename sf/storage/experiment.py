@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sf.errors import CheckpointError, ExperimentError
+from sf.errors import CheckpointError, ExperimentError, LostDirectory
 from sf.machine.limits import as_refusal
 from sf.storage import sealed
 from sf.storage.compared import EarlierStart, changes
@@ -258,24 +258,27 @@ class Owner:
         """Refuses to write into a directory that another program has removed, or made anew.
 
         Raises:
-            CheckpointError: with what happened and what to do.
+            LostDirectory: with what happened and what to do.
+            CheckpointError: the directory cannot be looked at, as where a file system of the network is away.
         """
         last = ""
         try:
             is_there = _identity((self.path / MARKER).stat()) == self.marker
             last = ((self.path / MARKER).read_text(errors="replace").splitlines() or ["another program"])[-1]
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             is_there = False
+        except OSError as error:
+            raise CheckpointError(f"{self.path} cannot be looked at: {error}") from error
         if not is_there:
-            raise CheckpointError(
+            raise LostDirectory(
                 f"{self.path} was removed while this run used it, or is another run's now, so nothing is saved there. "
-                "Stop this run, and start it again under another name."
+                "Start the run again, under another name if this one is taken."
             )
         if self.last_start not in ("", last):  # locks of this file system have no effect, as between some hosts
-            raise CheckpointError(
+            raise LostDirectory(
                 f"{self.path} is used by another run as well ({last}): its file system locks "
-                "nothing for other machines. So nothing is saved there. Stop one of the two runs, and start it again "
-                "under another name."
+                "nothing for other machines. So nothing is saved there. Start one of the two runs again under another "
+                "name."
             )
 
 

@@ -41,12 +41,17 @@ def write_object(path: Path, content: Mapping[str, Any], indent: int | None = 2,
         OSError: the file cannot be written.
     """
     incoming = path.with_name(f".{path.name}.tmp")
-    with incoming.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=indent) + "\n")
-        if is_durable:
-            file.flush()
-            os.fsync(file.fileno())
-    incoming.replace(path)
+    text = json.dumps(content, indent=indent) + "\n"
+    try:
+        with incoming.open("w", encoding="utf-8") as file:
+            file.write(text)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
+        incoming.replace(path)
+    except OSError:
+        incoming.unlink(missing_ok=True)
+        raise
 
 
 def damaged(path: Path, lost: str) -> ExperimentError:

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sf.errors import ResourceError
+from sf.errors import ExitCode, ResourceError
 from sf.processes.child import Packed
 from sf.processes.disposable import DisposableChild
 from sf.processes.process import ChildJob
@@ -248,3 +248,37 @@ def test_fault_d2_checkpoints_that_are_there_need_no_more_room(tmp_path: Path, m
         saver.ensure_room()
     (saver.directory / "best").mkdir()
     saver.ensure_room()
+
+
+def test_fault_d2_resume_points_of_serial_runs_need_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in the periodic checkpoints, and not in the best one."""
+    saver = make_lab(tmp_path, keep_checkpoints=2).build("learner-0").saver
+    each = sum(tensor.numel() * tensor.element_size() for tensor in saver.update.state_dict().values())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4 * each + 3 * 10**6 - 1))
+    with pytest.raises(ResourceError, match=r"need 2\.9|need 3"):
+        saver.ensure_room(10**6)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4 * each + 3 * 10**6))
+    saver.ensure_room(10**6)
+    config = make_config(train_dir=str(tmp_path / "serial"), serial_mode=True, train_for_env_steps=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=6 * each))
+    with pytest.raises(ResourceError, match="Make room"):
+        train(config)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("what", ["removed", "moved", "made anew"])
+@pytest.mark.parametrize("serial", ["True", "False"])
+def test_fault_d2_run_whose_directory_is_gone_ends(tmp_path: Path, what: str, serial: str) -> None:
+    """It could save nothing any more, however long it went on."""
+    with running(tmp_path, *CARTPOLE, f"--serial_mode={serial}", "--save_every_sec=1000") as command:
+        command.wait_for_text("Fps is")
+        directory = tmp_path / EXPERIMENT
+        if what == "removed":
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            directory.rename(tmp_path / "moved")
+        if what == "made anew":
+            directory.mkdir()
+        finished = command.finish(60)
+    assert finished.code == ExitCode.CHECKPOINT
+    assert "was removed while this run used it, or is another run's now" in finished.err

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 
+from sf.config import Config
 from sf.envs import history
 from sf.learner.saving import RESUME_POINT
 from sf.run.callbacks import Callbacks
 from sf.run.supervisor import train
 from sf.shared.episodes import Episode
 from sf.storage import checkpoint
+from sf.storage.task import changes_of_task, has_score
 from tests.helpers.commands import run
 from tests.helpers.lab import make_config
 
@@ -227,3 +229,53 @@ def test_a_resume_with_one_more_policy_says_that_it_begins_at_zero(
     shown = capsys.readouterr().out
     assert "Other policies of this run have checkpoints, and policy 1 has none: IT BEGINS AT ZERO." in shown
     assert "policy 0 has none" not in shown
+
+
+def rewards_of(config: Config) -> list[float]:
+    """Returns of the episodes that count for the means of a start, at its end."""
+    seen: list[Episode] = []
+    train(config, Callbacks(on_episode=seen.append))
+    return [episode.reward for episode in seen]
+
+
+@pytest.mark.more
+def test_another_task_has_episodes_means_and_a_best_score_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rewards of both in one episode would be those of neither; and no policy would ever reach the best one before."""
+    settings: dict[str, Any] = {"serial_mode": True, "num_envs_per_worker": 8, "rollout": 16, "seed": 3}
+    settings |= {"train_dir": str(tmp_path), "save_best_every_sec": 1}
+    first = rewards_of(make_config("CartPole-v1", train_for_env_steps=6000, **settings))
+    assert min(first) > 5
+    own = tmp_path / "default_experiment/checkpoint_p0"
+    best = checkpoint.load_newest(own / "best")
+    assert best is not None
+    assert best.data["reward"] > 5
+    kwargs = '{"sutton_barto_reward": true}'
+    capsys.readouterr()
+    second = rewards_of(make_config("CartPole-v1", train_for_env_steps=14_000, env_kwargs=kwargs, **settings))
+    assert set(second) <= {-1.0, 0.0}
+    said = capsys.readouterr().out
+    assert "The environments begin new episodes, because --env_kwargs has changed." in said
+    assert "Best scores begin anew, and a new best checkpoint takes the place of the one so far." in said
+    summary = json.loads((tmp_path / "default_experiment/summary.json").read_text())
+    assert -1.0 <= summary["policies"][0]["reward"] <= 0.0
+    best = checkpoint.load_newest(own / "best")
+    assert best is not None
+    assert best.data["reward"] <= 0.0
+
+
+def test_tasks_are_compared_by_their_meaning() -> None:
+    def of(**run: Any) -> dict[str, Any]:
+        return {"config": {"run": {"env_kwargs": "{}", "max_episode_steps": None, "score": "reward"} | run}}
+
+    assert changes_of_task(of(env_kwargs='{"a": 1, "b": 2}'), of(env_kwargs='{"b":2,"a":1}')) == []
+    changed = changes_of_task(of(), of(env_kwargs='{"a": 1}', max_episode_steps=9, score="env/x"))
+    assert changed == ["env_kwargs", "max_episode_steps"]
+    old = of()
+    del old["config"]["run"]["max_episode_steps"]
+    assert changes_of_task(old, of(max_episode_steps=9)) == [], "another version has saved it"
+    assert has_score(of() | {"reward": 3.0}, of())
+    assert not has_score(of() | {"reward": None}, of())
+    assert not has_score(of() | {"reward": 3.0}, of(score="env/x"))
+    assert not has_score(of() | {"reward": 3.0}, of(max_episode_steps=9))
