@@ -165,3 +165,11 @@ def test_the_module_of_the_environment_registers_what_a_policy_needs(
 def test_the_default_is_among_the_names_and_meant_by_its_capitals(name: str) -> None:
     with pytest.raises(ConfigError, match=r"registered: .*ppo, pqn.*\)\. Did you mean ppo\? Give"):
         ALGORITHMS.check(name)
+
+
+def test_what_comes_with_sf_needs_no_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ENCODERS, "registered", {})
+    ENCODERS.trust("auto")
+    assert ENCODERS.registered == {}
+    with pytest.raises(ConfigError, match=r"encoder=nope is not registered \(registered: auto\)"):
+        ENCODERS.trust("nope")

@@ -81,7 +81,8 @@ def environment(
     name = env or (run.env if run else "")
     if env is None and ":" in name:
         raise UsageError(
-            f"The experiment was trained on {name}, which imports a module. If you trust it, name it: --env={name}"
+            f"The experiment was trained on {name}, which imports a module. If you trust it, name it: --env={name} "
+            f"(env={name!r} in a program)"
         )
     limit = max_episode_steps or (run.max_episode_steps if run else None) or longest
     try:

@@ -125,7 +125,7 @@ def exit_codes_page() -> str:
     return _joined(
         [
             "# Exit codes",
-            "Of every command. `summary.json` of a run has its code and says why it ended.",
+            "Of every command. `summary.json` of a run that has begun to train has its code and says why it ended.",
             table(("Code", "Name", "Meaning"), codes),
             "## Exceptions",
             "`sf.train` and the classes of `sf` raise these; a command prints them and ends with their code.",

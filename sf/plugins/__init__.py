@@ -92,12 +92,13 @@ class Plugins:
         return [shorts[place] for place in places if place in shorts]
 
     def trust(self, name: str) -> None:
-        """Imports ``module:name``, so that files may name it from now on.
+        """Imports ``module:name``, so that files may name it from now on; what comes with sf is there already.
 
         Raises:
             ConfigError: it cannot be imported.
         """
-        self.register(name, self.find(name))
+        if not self.is_ours(name):
+            self.register(name, self.find(name))
 
     def check(self, name: str) -> None:
         """Refuses a name that is not registered; ``module:name`` is only imported where one is constructed.

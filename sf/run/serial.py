@@ -57,11 +57,13 @@ class SerialRoles:
 
         from sf.run.resume_point import build_where_it_was
 
-        # The program around it may be within torch.no_grad() or torch.inference_mode().
+        # The program around it may be within torch.no_grad() or torch.inference_mode(), and finds all as it was.
         share_what_is_told(Told(self.shared.arena[TOLD]).is_first)
         self._settings.callback(share_what_is_told, bool)  # which lets the memory of the run go
         self._settings.enter_context(torch.inference_mode(False))
         self._settings.enter_context(torch.enable_grad())
+        self._settings.callback(torch.set_num_threads, torch.get_num_threads())  # roles compute with one or few
+        self._settings.callback(torch.set_default_dtype, torch.get_default_dtype())
         if is_linux():
             self.simulators = Simulators()
             self._settings.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it

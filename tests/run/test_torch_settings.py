@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from sf.errors import UsageError
+from sf.run.callbacks import Callbacks
 from sf.run.supervisor import train
 from tests.helpers.lab import make_config
 
@@ -41,3 +43,21 @@ def test_a_serial_run_names_another_default_dtype(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"default dtype of torch is torch\.float64 .* with --serial_mode=False"):
         train(config_in(tmp_path))
     assert not (tmp_path / "default_experiment").exists()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_serial_run_gives_the_threads_back(tmp_path: Path, fails: bool) -> None:
+    before, there = torch.get_num_threads(), 3
+    torch.set_num_threads(there)
+
+    def on_iteration(_: Any) -> None:
+        assert torch.get_num_threads() == 1
+        if fails:
+            raise ZeroDivisionError
+
+    try:
+        with pytest.raises(ZeroDivisionError) if fails else contextlib.nullcontext():
+            train(config_in(tmp_path), Callbacks(on_iteration=on_iteration))
+        assert torch.get_num_threads() == there
+    finally:
+        torch.set_num_threads(before)

@@ -149,7 +149,7 @@ class RunFiles:
             return PRUNED
         if self.summary is None:
             return "goes on" if self.state == "running" else "killed"
-        return str(self.summary.get("exit_reason", "unknown"))
+        return str(self.summary.get("exit_reason", "unknown")).partition("\n")[0]  # without the stack of an error
 
     @property
     def faults(self) -> dict[str, float]:

@@ -34,7 +34,7 @@ def _subject(names: Sequence[str], is_alone: bool, verb: str, plural: str) -> st
 
 
 def _failed(run: RunFiles, is_alone: bool) -> str:
-    reason = run.end.partition("\n")[0].rstrip(".")
+    reason = run.end.rstrip(".")
     return f"{'The run' if is_alone else run.name} has failed: {reason}."
 
 

@@ -24,9 +24,10 @@ def title_of(groups: Sequence[RunGroup]) -> str:
 
 def verdict(groups: Sequence[RunGroup]) -> str:
     """HTML: tiles for one group; for several ones a sentence for each environment, and a table."""
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in _broken_off(groups))
     if len(groups) == 1:
-        return _tiles(groups[0])
-    sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in _sentences(groups))
+        return _tiles(groups[0]) + notes
+    sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in _sentences(groups)) + notes
     one_env = len({group.env for group in groups}) == 1
     rows = [[group.label if one_env else f"{group.label} ({group.env})", *_row(group)] for group in groups]
     head, flags = list(COLUMNS), tuple[int, ...]()
@@ -86,6 +87,19 @@ def _about_score(group: RunGroup) -> str:
     lowest, highest = (group.runs[0].last(f"{REWARD}_{end}") for end in ("min", "max"))
     text = f"mean return of the last {group.runs[0].flags.get('stats_avg', '')} episodes"
     return text if lowest is None or highest is None else f"{text}, from {rounded(lowest)} to {rounded(highest)}"
+
+
+def _broken_off(groups: Sequence[RunGroup]) -> Iterator[str]:
+    """What runs that did not end as they should do to the score of their group."""
+    for group in groups:
+        early = [run for run in group.runs if run.state in ("failed", "killed") and run.score is not None]
+        if early and len(group.runs) > 1:
+            frames = ", ".join(f"{run.frames:,}" for run in early)
+            counts = "has broken off and counts" if len(early) == 1 else "have broken off and count"
+            yield (
+                f"{len(early)} of {len(group.runs)} runs of {group.label} {counts} with the score of its last frames "
+                f"({frames}). Let them go on, or leave them out."
+            )
 
 
 def _sentences(groups: Sequence[RunGroup]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from sf.config.fields import typed_fields
 from sf.config.storage import load
 from sf.errors import ConfigError, SfError, UsageError
 from sf.tools.sweep.description import Description, Settings, Span
+from sf.tools.sweep.objectives import objective_problem
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,7 +38,6 @@ SET_BY_SWEEP = {
     "help": "It starts nothing.",
 }
 """Flags that the file may not give, with the reason."""
-SCALARS = "reward", "frames", "wall_time_s"
 DECISIVE = "env", "preset", "algorithm", "algorithm_defaults"
 """Flags by which others are judged: with a mistake in one of them, what the parser says of the others may be false."""
 MOST_CHECKED = 100
@@ -91,6 +91,10 @@ def _described(data: Mapping[str, Any], problems: list[Problem]) -> Description 
     settings = _settings({name: value for name, value in data.items() if name not in TABLES}, problems)
     if not all(isinstance(table, dict) for table in tables.values()):
         return None
+    if settings is not None:
+        given = {name for table in FLAG_TABLES for name in tables[table]}
+        if sentence := objective_problem(settings.objective, given):
+            problems.append(Problem("", "objective", sentence))
     problems += _misplaced(tables)
     values = {key: _values(key, given, problems) for key, given in tables["values"].items()}
     ranges = {key: _span(key, given, problems) for key, given in tables["ranges"].items()}
@@ -120,9 +124,6 @@ def _settings(data: Mapping[str, Any], problems: list[Problem]) -> Settings | No
         problems.append(Problem("", "seeds", "seeds is empty. Give one seed at least, like seeds = [1]."))
     if settings is not None and len(set(settings.seeds)) < len(settings.seeds):
         problems.append(Problem("", "seeds", f"seeds={list(settings.seeds)} has a seed twice. Give each seed once."))
-    if settings is not None and settings.objective not in SCALARS and "/" not in settings.objective:
-        sentence = f"objective={settings.objective!r} must be {', '.join(SCALARS)}, or a scalar like eval/reward."
-        problems.append(Problem("", "objective", sentence))
     return settings
 
 

@@ -45,6 +45,22 @@ def test_a_failed_run_has_a_red_bar_with_the_reason(tmp_path: Path) -> None:
     assert bars_of(path, write_run(tmp_path / "other"))[0][1].startswith("run has failed: ")
 
 
+def test_a_run_that_broke_off_is_named_beside_the_score_of_its_group(tmp_path: Path) -> None:
+    """Its score of an early moment counts as much as those of whole runs."""
+    paths = [write_run(tmp_path / f"run{seed}", seed=seed) for seed in (1, 2, 3)]
+    groups = make_groups([run for path in paths for run in read_run(path)])
+    assert "broken off" not in verdict(groups)
+    with_end(paths[1], ExitCode.ENVIRONMENT, "EnvCrashed: boom\nTraceback (most recent call last):")
+    (group,) = groups = make_groups([run for path in paths for run in read_run(path)])
+    shown = verdict(groups)
+    assert "Traceback" not in shown
+    assert "EnvCrashed: boom" in shown
+    frames = f"{group.runs[0].frames:,}"
+    assert (
+        f"1 of 3 runs of {group.label} has broken off and counts with the score of its last frames ({frames})." in shown
+    )
+
+
 @pytest.mark.parametrize("code", [ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM, ExitCode.REQUEUE])
 def test_a_run_that_has_ended_or_was_stopped_has_no_bar(tmp_path: Path, code: int) -> None:
     assert bars_of(with_end(write_run(tmp_path / "run"), code, "stopped")) == []

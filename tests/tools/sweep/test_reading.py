@@ -104,6 +104,14 @@ def test_wrong_flag_is_told_with_its_line(line: str, expected: str, tmp_path: Pa
             'objective = "return"',
             ", line 1: objective='return' must be reward, frames, wall_time_s, or a scalar like eval/reward.",
         ),
+        (
+            'objective = "eval/rewrd"',
+            ", line 1: objective='eval/rewrd' is no curve of a run. Did you mean eval/reward?",
+        ),
+        (
+            'objective = "eval/reward_std"',
+            ", line 1: objective='eval/reward_std' needs evaluations. Give eval_every_steps in [flags].",
+        ),
         ("values = 3", ", line 1: values must be a table: write [values] and the keys below it."),
         (
             'train_dir = ""',
@@ -113,6 +121,14 @@ def test_wrong_flag_is_told_with_its_line(line: str, expected: str, tmp_path: Pa
 )
 def test_wrong_key_is_told_with_its_line(line: str, expected: str, tmp_path: Path) -> None:
     assert problems_of(tmp_path, f'{line}\nsweep = "x"\n[flags]\nenv = "CartPole-v1"\n') == [expected]
+
+
+@pytest.mark.parametrize(
+    "objective", ["env/anything", "user/x", "train/loss_of_mine", "agents/1/reward", "lag/acting", "len/len", "frames"]
+)
+def test_objectives_that_a_run_may_have(objective: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(f'sweep = "x"\nobjective = "{objective}"\n[flags]\nenv = "CartPole-v1"\n')
+    assert read_description(tmp_path / "sweep.toml", checked).settings.objective == objective
 
 
 def test_everything_is_told_at_once(tmp_path: Path) -> None:
