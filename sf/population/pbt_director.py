@@ -60,16 +60,14 @@ class PbtDirector(NoDirector):
 
     def _go_on(self, num_policies: int) -> None:
         """With the state that is on disk, without the decisions after the checkpoints that the policies go on from."""
+        if has_begun := (path := self._directory / STATE).exists():
+            try:
+                self.rules.load_json(read_population(self._directory))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise damaged(path, "the population") from error
+            Console().line("The population goes on with the flags that its policies had.")
         frames = [frames_to_resume(self._directory / f"checkpoint_p{policy}") for policy in range(num_policies)]
-        forgotten = forget_decisions(self._directory, frames)
-        if not (path := self._directory / STATE).exists():
-            return
-        try:
-            self.rules.load_json(read_population(self._directory))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise damaged(path, "the population") from error
-        Console().line("The population goes on with the flags that its policies had.")
-        if forgotten:
+        if (forgotten := forget_decisions(self._directory, frames)) and has_begun:
             self.rules.undo(forgotten, read_decisions(self._directory))
             Console().line(f"Decisions about the population after the newest checkpoints are undone: {len(forgotten)}.")
 
