@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from sf.config import Config
+from sf.console import Console
 from sf.errors import ExperimentError, InternalError, LearnerLost
 from sf.monitor import Monitor, Snapshot
 from sf.population.director import Director, NoDirector, PolicyFacts, RunFacts
@@ -183,11 +184,20 @@ class Session:
             return None
         return InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
 
-    def finish(self, exit_reason: str, exit_code: int) -> None:
-        """Writes how the run ended, if it ever began; no role works any more."""
+    def finish(self, exit_reason: str, exit_code: int, is_in_order: bool = True) -> None:
+        """Writes how the run ended, if it ever began; no role works any more.
+
+        Args:
+            exit_reason: why, for the user.
+            exit_code: of the command.
+            is_in_order: False where an error ends the run, which its program tells.
+        """
         self.has_ended = True
         self.director.close()
         if not self.has_begun:
+            if is_in_order and self.shared.rank.is_first:
+                start = "This start has learned and saved nothing."
+                Console().line(f"The run has ended before training began: {exit_reason}. {start}")
             self.monitor.close()
         else:
             records = self.records

@@ -222,9 +222,7 @@ def run(
     error = error and (as_refusal(error) or error)
     code = _exit_code(reason, error)
     why = session.told(reason) if reason and error is None else f"{type(error).__name__}: {error}"
-    if error is None and not session.has_begun and shared.rank.is_first:
-        Console().line(f"The run has ended before training began: {why}. This start has learned and saved nothing.")
-    session.finish(why, code)
+    session.finish(why, code, is_in_order=error is None)
     if error is not None:
         raise error
     return Outcome(code, why)
