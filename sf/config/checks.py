@@ -8,11 +8,12 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from sf.config.action_checks import action_problems
 from sf.config.fields import numbers, typed_fields
 from sf.config.frozen_policies import frozen_problems
 from sf.config.lag_checks import lag_problems
 from sf.config.observation_groups import group_problems, key_problems
-from sf.config.off_policy import BOUNDS_OF_NUMBERS, FINITE_BOX, action_problems, off_policy_problems
+from sf.config.off_policy import off_policy_problems
 from sf.config.pbt_space import env_arguments, pbt_problems
 from sf.config.replaying import replay_problems
 from sf.config.self_play import agents_problems, self_play_problems
@@ -57,9 +58,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
         + pbt_problems(config)
     )
     if not problems and info is not None:
-        problems = (
-            round_problems(config, info) + share_problems(config) + recurrent_problems(config) + _bounds(config, info)
-        )
+        problems = round_problems(config, info) + share_problems(config) + recurrent_problems(config)
         problems += replay_problems(config, info) + lag_problems(config, info) + action_problems(config, info)
         problems += _lasting_noise(config, info)
         problems += _env_arguments(config, info) + _acting(config, info) + key_problems(config.model, info)
@@ -288,15 +287,3 @@ def _images(config: Config, info: EnvInfo) -> None:
     """The convolutions decide which leaves are images."""
     for leaf in info.observations.values():
         image_layout(leaf, config.model.encoder_conv_architecture)
-
-
-def _bounds(config: Config, info: EnvInfo) -> list[str]:
-    numbers = [column for column in info.action.columns if not column.num_choices]
-    if config.rollout.action_bounds != "tanh" or all(math.isfinite(c.low) and math.isfinite(c.high) for c in numbers):
-        return []
-    if ALGORITHMS.short(config.learner.algorithm) in BOUNDS_OF_NUMBERS:
-        return []  # it has a sentence of its own, and no other choice
-    return [
-        f"action_bounds=tanh squashes actions into their bounds, but {info.env_id} has actions without finite bounds: "
-        f"{info.action}. Use --action_bounds=scale, which only clips those, or give them finite bounds: {FINITE_BOX}."
-    ]

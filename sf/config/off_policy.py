@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
-
 from sf.config.algorithms import VALUES, draws_trajectories, is_off_policy, values_of
 from sf.config.whole import Config
 from sf.plugins import ALGORITHMS
-
-if TYPE_CHECKING:
-    from sf.spaces import EnvInfo
 
 
 def off_policy_problems(config: Config) -> list[str]:
@@ -105,40 +99,3 @@ def _of_start(config: Config) -> list[str]:
         f"learning_starts={config.replay.learning_starts} with {steps:,.0f} steps for each policy: the run would "
         "end before it learned. Use a larger --train_for_env_steps, or a smaller --learning_starts."
     ]
-
-
-ONE_CHOICE = ("discrete_sac", "dqn", "drqn", "pqn")
-BOUNDS_OF_NUMBERS = {"sac": "tanh", "td3": "scale"}
-"""The value of `action_bounds` under which the environment gets the action that the critics value."""
-FINITE_BOX = "gymnasium.wrappers.TransformAction(env, lambda action: action, Box(-1, 1, shape)), say"
-
-
-def action_problems(config: Config, info: EnvInfo) -> list[str]:
-    """A sentence if the actions of the environment are of another kind than the algorithm is made for."""
-    name, action = ALGORITHMS.short(config.learner.algorithm), info.action
-    if name in ONE_CHOICE and not (action.choices and action.is_scalar):
-        return [f"algorithm={name} chooses among actions, a Discrete space; found {action}. {_other(info)}"]
-    if name in BOUNDS_OF_NUMBERS and action.choices:
-        return [f"algorithm={name} needs actions that are numbers, a Box; found {action}. {_other(info)}"]
-    if name not in BOUNDS_OF_NUMBERS:
-        return []
-    problems, bounds = [], config.rollout.action_bounds
-    if bounds != BOUNDS_OF_NUMBERS[name]:
-        problems.append(
-            f"action_bounds={bounds} with algorithm={name}: the environment would get other actions than its critics "
-            f"value. Leave it out, or use --action_bounds={BOUNDS_OF_NUMBERS[name]}."
-        )
-    elif not all(math.isfinite(column.low) and math.isfinite(column.high) for column in action.columns):
-        problems.append(
-            f"algorithm={name} needs actions with finite bounds; found {action}. Give them such bounds in "
-            f"the environment ({FINITE_BOX}), or use --algorithm=ppo."
-        )
-    return problems
-
-
-def _other(info: EnvInfo) -> str:
-    """What fits instead."""
-    action = info.action
-    if not action.choices:
-        return "Use --algorithm=sac, td3 or ppo."
-    return "Use --algorithm=dqn, discrete_sac, pqn or ppo." if action.is_scalar else "Use --algorithm=ppo."

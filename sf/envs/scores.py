@@ -33,8 +33,9 @@ class Scores:
     length is too long for the steps since then. In that case the sum counts, and a warning names the remedy.
     """
 
-    def __init__(self, rows: int):
-        """Starts at zero with `rows` agents that advance together."""
+    def __init__(self, rows: int, place: Callable[[int], str] = "row {}".format):
+        """Starts at zero with `rows` agents that advance together; `place` says in messages where one of them is."""
+        self._place = place
         self.console = Console()
         self._metrics = EpisodeMetrics(self.console)
         self.steps = 0
@@ -90,13 +91,13 @@ class Scores:
         self.returns[row], self.started_at[row] = 0, self.steps
         episode = end.info.get(EPISODE)
         if isinstance(episode, Mapping) and {"r", "l"} <= episode.keys():
-            reported = _number(float, episode, "r"), _number(int, episode, "l")
+            reported = self._number(float, episode, "r", row), self._number(int, episode, "l", row)
             if not self._spans_several(row, length, reported[1]):
                 reward, length = reported
             self.reported_at[row], self.has_unreported[row] = self.steps, False
         else:
             self.has_unreported[row] = True
-        return reward, length, _number(float, end.info, TRUE_OBJECTIVE, reward), self._metrics.read(end.info)
+        return reward, length, self._number(float, end.info, TRUE_OBJECTIVE, row, reward), self._metrics.read(end.info)
 
     def _spans_several(self, row: int, length: int, reported: int) -> bool:
         """Whether the reported length holds ends of the row that have counted already; says so, ever more rarely."""
@@ -116,14 +117,15 @@ class Scores:
             )
         return True
 
-
-def _number(kind: Callable[[Any], Number], info: Mapping[str, Any], key: str, default: float | None = None) -> Number:
-    value = info.get(key, default)
-    with suppress(Exception):
-        return kind(value)
-    with suppress(Exception):
-        return kind(np.asarray(value).item())  # an array that holds one
-    raise EnvError(
-        f"the info of the last step of an episode has a {type(value).__name__} as {key}, expected a number. Correct "
-        "it, or leave it out."
-    )
+    def _number(
+        self, kind: Callable[[Any], Number], info: Mapping[str, Any], key: str, row: int, default: float | None = None
+    ) -> Number:
+        value = info.get(key, default)
+        with suppress(Exception):
+            return kind(value)
+        with suppress(Exception):
+            return kind(np.asarray(value).item())  # an array that holds one
+        raise EnvError(
+            f"{self._place(row)}: the info of the last step of an episode has a {type(value).__name__} as {key}, "
+            "expected a number. Correct it, or leave it out."
+        )

@@ -16,7 +16,7 @@ import numpy as np
 from sf.config import Config
 from sf.envs.agents_stepping import AgentsBatch
 from sf.envs.history import History
-from sf.envs.scores import Score, Scores
+from sf.envs.scores import Scores
 from sf.envs.single_stepping import SingleAgentBatch
 from sf.envs.stepping import Ended, EnvBatch
 from sf.errors import EnvError
@@ -83,7 +83,7 @@ class Group:
         self.matches: Matches | None = None
         if config.self_play.self_play:
             self.matches = Matches(self.slots, topology.rows, topology.agents_per_env, listeners.on_match)
-        self.scores = Scores(topology.rows)
+        self.scores = Scores(topology.rows, self.finite.place)
         self._take_step = self._first_step
 
     def advance(self) -> bool:
@@ -227,18 +227,11 @@ class Group:
             row = end.row
             self.slots.terminated[slot, t, row] = end.terminated
             self.slots.truncated[slot, t, row] = end.truncated and not end.terminated
-            if score := self._score(end):
+            if score := self.scores.end(end):
                 self.on_episode(Episode(int(self.policies[row]), *score, row=self.first_row + row))
                 self.record["episodes"] += 1
         if self.num_policies > 1:
             self.dealt.draw(sorted({end.row - end.row % self.agents_per_env for end in ended if end.is_last}))
-
-    def _score(self, end: Ended) -> Score | None:
-        """See `Scores.end`, whose errors are told with their place."""
-        try:
-            return self.scores.end(end)
-        except EnvError as error:
-            raise EnvError(f"{self.finite.place(end.row)}: {error}") from None
 
     def _observations(self, slot: int, t: int) -> dict[str, Array]:
         return {key: array[slot, t] for key, array in self.slots.observations.items()}

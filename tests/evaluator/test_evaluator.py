@@ -59,7 +59,7 @@ def test_evaluation_is_played_with_one_version_on_environments_of_its_own(tmp_pa
     played = evaluator.networks[0].flat.clone()
     version = evaluator.versions[0]
     while evaluator.is_playing:
-        for role in roles:
+        for role in roles * 20:  # however short the episodes are
             role.step()
         evaluator.step()
     assert roles[0].update.version > version, "training has gone on meanwhile"
