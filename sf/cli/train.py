@@ -152,10 +152,14 @@ def _better_id(env: str) -> str:
 
 
 def _next_steps(run: RunConfig, encoder: str) -> str:
+    from sf.storage.objects import json_object
+
     checkpoints = [path.name for path in run.experiment_dir.glob("checkpoint_p*/**/checkpoint_*")]
     if all(name.startswith(UNTRAINED) for name in checkpoints):
         holds = "an untrained checkpoint" if checkpoints else "no checkpoint"
-        return f"Nothing was trained yet; {run.experiment_dir} holds {holds}."
+        learned = json_object(run.experiment_dir / "summary.json").get("frames")
+        begins = "What was trained is lost" if learned else "Nothing was trained yet"
+        return f"{begins}; {run.experiment_dir} holds {holds}."
     play = f"{_player()} --experiment={run.experiment} --train_dir={shlex.quote(run.train_dir)}"
     if ":" in run.env:
         play += f" --env={run.env}"  # a module is imported only when the command line names it

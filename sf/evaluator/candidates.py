@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +18,7 @@ from sf.policy.collecting import evaluated_policy
 from sf.spaces import ActionBounds, EnvInfo
 from sf.storage import checkpoint
 from sf.storage.experiment import errors_told
-
-OF_POLICY = re.compile(r"checkpoint_p(\d+)")
-"""The directory of the checkpoints of a policy."""
+from sf.storage.names import policy_of
 
 
 @dataclass(frozen=True)
@@ -122,8 +119,7 @@ def _policy_and_title(saved: SavedNetwork, candidate: Candidate) -> tuple[Policy
         ConfigError: the function is not found, or nothing but the run names it.
     """
     run, bounds = candidate.run or saved.config.run, saved.config.rollout.action_bounds
-    found = [int(match[1]) for part in saved.path.parts if (match := OF_POLICY.fullmatch(part))]
-    number = found[-1] if found else -1
+    number = policy_of(saved.path)
     if name := run.scripted.get(number):
         if not is_trusted(name):
             raise ConfigError(

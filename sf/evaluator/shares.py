@@ -89,7 +89,7 @@ def evaluate(
         finally:
             for child in children:
                 child.kill()
-    together = [Episodes() for _ in loaded.policies]
+    together = [Episodes(num_agents=info.num_agents) for _ in loaded.policies]
     for result in results:
         for all_episodes, episodes in zip(together, result, strict=True):
             all_episodes.rewards += episodes.rewards

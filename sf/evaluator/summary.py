@@ -83,11 +83,8 @@ def summarize(episodes: Episodes) -> ReturnSummary:
 
 def returns_of_agents(episodes: Episodes) -> dict[int, float]:
     """Agent to its mean return; empty where an environment has one agent."""
-    agents = np.array(episodes.agents)
-    found = np.unique(agents).tolist()
-    if found in ([], [0]):
-        return {}
-    rewards = np.array(episodes.rewards)
+    agents, rewards = np.array(episodes.agents), np.array(episodes.rewards)
+    found = np.unique(agents).tolist() if episodes.num_agents > 1 else []
     return {agent: float(rewards[agents == agent].mean()) for agent in found}
 
 

@@ -27,6 +27,8 @@ class Episodes:
     """The agent of its environment that each of them belongs to."""
     envs: list[int] = field(default_factory=list)
     """The environment that each of them was played in, counted in its process."""
+    num_agents: int = 1
+    """Of an environment."""
     games: list[int] = field(default_factory=list)
     """The episode of that environment: agents may end, and come back, before it does."""
 
@@ -60,8 +62,8 @@ class Tally:
             longest: steps after which episodes are cut.
         """
         self._longest = longest
-        self.episodes = [Episodes() for _ in range(int(policy_ids.max()) + 1)]
         self._policy_ids, self._rows_per_env = policy_ids, len(policy_ids) // (num_envs * num_blocks)
+        self.episodes = [Episodes(num_agents=self._rows_per_env) for _ in range(int(policy_ids.max()) + 1)]
         share = [num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)]
         self._remaining = np.array(share * num_blocks)
         self._games = np.zeros_like(self._remaining)

@@ -75,7 +75,7 @@ def ensure_descriptors(num_processes: int, further: int) -> None:
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise ResourceError(
             f"The run needs about {needed} open files for {num_processes} processes, and the limit is {hard}. Raise it "
-            "(ulimit -n) or use fewer --num_workers."
+            "(ulimit -n), or use fewer --num_workers, or --serial_mode=True."
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
@@ -163,7 +163,8 @@ def ensure_processes(num_processes: int, further_threads: int = 0) -> None:
     if running + needed > limit:
         raise ResourceError(
             f"The run needs about {needed} threads for {num_processes} processes, and of the {limit} that you may have "
-            f"{running} are there already. Raise the limit (ulimit -u) or use fewer --num_workers."
+            f"{running} are there already. Raise the limit (ulimit -u), or use fewer --num_workers, or "
+            "--serial_mode=True."
         )
 
 

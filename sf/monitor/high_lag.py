@@ -27,8 +27,12 @@ class HighLag:
         self._limit, self._steps = max(HIGH_LAG, HIGH_AGE * steps), steps
         self._sums = [0.0] * config.run.num_policies
         self._counts = [0] * config.run.num_policies
-        self._is_told = config.replay.replay == "uniform"
-        """Or need not be: what learns off-policy may learn from any age."""
+        self._is_told = config.replay.replay != "none"
+        """Or need not be: a buffer is there to draw transitions of any age."""
+
+    def be_silent(self) -> None:
+        """Says nothing, because the run has other flags than those that the warning names."""
+        self._is_told = True
 
     def look(self, snapshot: Snapshot) -> None:
         """At the last minibatch of each policy that has had one."""

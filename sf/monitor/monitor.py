@@ -100,7 +100,7 @@ class Monitor:
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
         self._reported_s = -math.inf
-        self._high_lag = HighLag(config, num_agents)
+        self.high_lag = HighLag(config, num_agents)
         self._needed = samples_per_iteration(config) * config.num_shares
         workers, envs = config.rollout.num_workers, config.rollout.num_envs_per_worker
         assert workers is not None
@@ -160,7 +160,7 @@ class Monitor:
             self._report(snapshot)
         for policy_id in range(0 if self._has_nothing_left else len(snapshot.policies)):
             self.curves.write_what_is_due(policy_id, snapshot)
-        self._high_lag.look(snapshot)
+        self.high_lag.look(snapshot)
         seen = Seen(self._first, snapshot, self.episodes, self.settled)
         for hint in self._hints:
             if sentence := hint.look(seen):
@@ -264,7 +264,7 @@ class Monitor:
                     self._console.line(reward_line(rewards))
                     if of_agents := agents_line(self._reached.by_agent()):
                         self._console.line(of_agents)
-        if warning := self._high_lag.warning():
+        if warning := self.high_lag.warning():
             self._console.line(warning)
         assert self._first is not None
         is_early = snapshot.time_s < self._first.time_s + REPORT_INTERVAL_S

@@ -26,9 +26,8 @@ import numpy as np
 
 from sf.monitor.event_file import NONE, EventFile, Facts
 from sf.shared.arena import Array
+from sf.storage.lines import METRICS as METRICS
 from sf.storage.lines import keep_lines
-
-METRICS = "metrics.jsonl"
 
 
 class ScalarLog:

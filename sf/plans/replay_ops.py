@@ -150,7 +150,15 @@ class LocalReplayBuffer(ParallelIteratorWorker):
         super().__init__(lambda: iter(self.replay, object()))
         self._starts, self._size = learning_starts // num_shards, buffer_size // num_shards
         if self._size < 1 or replay_batch_size < 1:
-            raise ValueError(f"buffer_size={buffer_size} and replay_batch_size={replay_batch_size} must be above 0.")
+            raise ValueError(
+                f"buffer_size={buffer_size} over num_shards={num_shards} and replay_batch_size={replay_batch_size} "
+                "must be above 0."
+            )
+        if prioritized_replay_alpha < 0 or prioritized_replay_eps < 0:
+            raise ValueError(
+                f"prioritized_replay_alpha={prioritized_replay_alpha} and "
+                f"prioritized_replay_eps={prioritized_replay_eps} must be at least 0."
+            )
         self._batch, self._alpha, self._beta = replay_batch_size, prioritized_replay_alpha, prioritized_replay_beta
         self._least = prioritized_replay_eps
         self._lockstep: list[MultiAgentBatch] | None = [] if replay_mode == "lockstep" else None
@@ -269,16 +277,18 @@ class UpdatePriorities:
 
     def __call__(self, item: tuple[Batch, dict[str, Any]]) -> tuple[Batch, dict[str, Any]]:
         batch, info = item
-        errors = {
-            name: (own["batch_indexes"], np.asarray(info[name]["td_error"]))
-            for name, own in batch.policy_batches.items()
-            if name in info and "batch_indexes" in own
-        }
+        rows_of = {name: own["batch_indexes"] for name, own in batch.policy_batches.items() if "batch_indexes" in own}
+        if missing := [name for name in rows_of if name in info and "td_error" not in info[name]]:
+            raise ValueError(
+                f"Policy {missing[0]!r} has the statistics {', '.join(info[missing[0]])}, and no td_error. Return one "
+                "[n] for each row of the batch from its stats_fn."
+            )
+        errors = {name: (rows, np.asarray(info[name]["td_error"])) for name, rows in rows_of.items() if name in info}
         for name, (rows, own) in errors.items():
-            if len(rows) != len(own):
+            if own.shape != (len(rows),):
                 raise ValueError(
-                    f"Policy {name!r} has {len(own)} td_error for {len(rows)} rows. Priorities need one for each, so "
-                    "train once on the whole batch."
+                    f"Policy {name!r} has td_error of shape {list(own.shape)} for {len(rows)} rows. Priorities need "
+                    "one for each, [n], so train once on the whole batch."
                 )
         buffer: Any = self._buffer or LocalIterator.get_metrics().current_actor
         if isinstance(buffer, Actor):

@@ -130,6 +130,7 @@ class PlanRun:
         )  # fmt: skip
         learner = replace(config.learner, batch_size=trainer.config["train_batch_size"], num_batches_per_epoch=1)
         self.monitor = Monitor(replace(config, rollout=rollout, learner=learner), experiment.path, 1, origin=origin)
+        self.monitor.high_lag.be_silent()
         self.monitor.watch(self._pids, self._faults)
 
     def run(self) -> int:

@@ -25,12 +25,13 @@ from torch import Tensor
 
 from sf.errors import CheckpointError, ConfigError
 from sf.nets.initialization import without_initialization
-from sf.policy.checkpoints import load, load_newest
+from sf.policy.checkpoints import SavedNetwork, load, load_newest
 from sf.policy.description import OPTIONS, build, describe
 from sf.policy.policy import Policy
 from sf.storage import sealed
 from sf.storage.checkpoint import named
 from sf.storage.differences import tensor_differences
+from sf.storage.names import STATE, policy_of
 
 FORMAT = 1
 POLICY = "policy.json"
@@ -100,10 +101,10 @@ def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_i
     """The policy of a folder of `PolicySaver`, or that of an experiment, finished or running.
 
     Args:
-        path: the folder, or the directory of the experiment.
+        path: the folder, the directory of the experiment, or one of its checkpoints.
         checkpoint: of a folder: a checkpoint of variables to take instead of its own. Of an experiment: "latest" (as
             None), "best", or the name or the path of one checkpoint.
-        policy_id: of an experiment with several policies.
+        policy_id: of an experiment with several policies; one checkpoint has one.
         options: `clip`, `emit_log_probability`, `automatic_state_reset`, `validate_args` and `name` of `Policy`.
 
     Raises:
@@ -114,6 +115,18 @@ def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_i
         raise TypeError(f"load_policy() has no option {', '.join(sorted(unknown))}. There are {', '.join(OPTIONS)}.")
     if (path / POLICY).exists():
         return _load_folder(path, checkpoint, options)
+    if checkpoint is None and (path / STATE).is_file():
+        saved, policy_id = load(path), policy_of(path)
+    else:
+        saved = _of_experiment(path, checkpoint, policy_id)
+    if name := saved.config.run.scripted.get(policy_id):
+        raise CheckpointError(
+            f"Policy {policy_id} of {path.absolute()} is the function {name} and no network. Call the function itself."
+        )
+    return saved.trained_policy(**options).eval()
+
+
+def _of_experiment(path: Path, checkpoint: str | Path | None, policy_id: int) -> SavedNetwork:
     directory = path / f"checkpoint_p{policy_id}"
     if not directory.is_dir() and (others := sorted(path.glob("checkpoint_p*"), key=lambda one: (len(one.name), one))):
         there = ", ".join(one.name.removeprefix("checkpoint_p") for one in others)
@@ -126,16 +139,10 @@ def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_i
             f"checkpoint_p{policy_id} of an experiment."
         )
     if checkpoint in (None, "latest", "best"):
-        saved = load_newest(directory / "best" if checkpoint == "best" else directory)
-    else:
-        assert checkpoint is not None
-        is_elsewhere = not (directory / checkpoint).is_dir() and Path(checkpoint).is_dir()
-        saved = load(Path(checkpoint) if is_elsewhere else named(directory, str(checkpoint)))
-    if name := saved.config.run.scripted.get(policy_id):
-        raise CheckpointError(
-            f"Policy {policy_id} of {path.absolute()} is the function {name} and no network. Call the function itself."
-        )
-    return saved.trained_policy(**options).eval()
+        return load_newest(directory / "best" if checkpoint == "best" else directory)
+    assert checkpoint is not None
+    is_elsewhere = not (directory / checkpoint).is_dir() and Path(checkpoint).is_dir()
+    return load(Path(checkpoint) if is_elsewhere else named(directory, str(checkpoint)))
 
 
 def _load_folder(path: Path, checkpoint: str | Path | None, options: Mapping[str, Any]) -> Policy:

@@ -46,8 +46,14 @@ class ProportionalSampler:
         self._minima[changed] = np.where(blocks > 0, blocks, np.inf).min(1)
 
     def at(self, points: Array) -> Array:
-        """[n] the places at points from 0 up to, but not with, 1, where each has a stretch as long as its share."""
+        """[n] the places at points from 0 up to, but not with, 1, where each has a stretch as long as its share.
+
+        Raises:
+            ValueError: all shares are 0.
+        """
         ends = self._sums.cumsum()
+        if ends[-1] <= 0:
+            raise ValueError("All priorities are 0, so nothing can be drawn. Add a small number to each of them.")
         points = np.minimum(points * ends[-1], np.nextafter(ends[-1], 0))  # rounding goes beyond
         blocks = ends.searchsorted(points, side="right")
         within = self._shares[blocks].cumsum(1)

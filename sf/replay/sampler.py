@@ -94,7 +94,8 @@ class StalenessAwareSampler:
         Raises:
             KeyError: the rows have no version.
             NothingToDraw: there are no rows, or all of them are too old.
-            ValueError: the batch is empty, or the weight function gives weights with which nothing can be drawn.
+            ValueError: the batch is empty, an entry has not one version, or the weight function gives weights with
+                which nothing can be drawn.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} draws nothing. Use 1 or more.")
@@ -123,6 +124,11 @@ class StalenessAwareSampler:
                 f"The rows have no column {self.version_key!r}. Add the version of the policy that chose each action, "
                 "for example with PolicyVersion.stamp(rows), or give the sampler its name as version_key."
             ) from None
+        if versions.shape[getattr(storage, "batch_dims", 1) :].numel() != 1:
+            raise ValueError(
+                f"The column {self.version_key!r} has shape {list(versions.shape)}, more than one version for each "
+                "entry. Store one, or count entries by two axes with TensorStorage(..., batch_dims=2)."
+            )
         return versions.reshape(-1).to(torch.int64)
 
     def _staleness(self, versions: Tensor) -> Tensor:

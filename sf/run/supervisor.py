@@ -49,6 +49,7 @@ from sf.storage.compared import EarlierStart
 from sf.storage.experiment import CONSOLE_LOG, Experiment, expect_free
 from sf.storage.given import given_at
 from sf.storage.leftovers import collect_all_leftovers
+from sf.storage.resumed import frames_not_saved
 
 LOOK_S = 5.0
 """Between two looks whether the directory of the run is still its own."""
@@ -222,6 +223,8 @@ def run(
     error = error and (as_refusal(error) or error)
     code = _exit_code(reason, error)
     why = session.told(reason) if reason and error is None else f"{type(error).__name__}: {error}"
+    if (error is not None or signals.is_urgent) and shared.rank.is_first:
+        why += _lost(experiment, session)
     session.finish(why, code, is_in_order=error is None)
     if error is not None:
         raise error
@@ -258,6 +261,13 @@ def _note_start(experiment: Experiment, config: Config, start: EarlierStart) -> 
     """Writes the configuration, and says what a run that is continued does differently."""
     if changes := experiment.write_config(config.to_json(), start):
         Console().line(f"Settings that differ from those of the last start: {', '.join(changes)}")
+
+
+def _lost(experiment: Experiment, session: Session) -> str:
+    """What a run that has not saved its last policies has learned in vain, for the user."""
+    policies = session.snapshot(session.stopped_s).policies
+    lost = frames_not_saved(experiment.path, [policy.frames for policy in policies])
+    return f" ({lost:,} frames that were learned from after the newest checkpoint are lost)" if lost else ""
 
 
 def _expect_directory(experiment: Experiment) -> None:

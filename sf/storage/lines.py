@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from sf.storage.objects import parsed_object
+
+METRICS = "metrics.jsonl"
+
 
 def keep_lines(path: Path, is_kept: Callable[[str], bool]) -> tuple[list[str], list[str]]:
     """Replaces a file by those of its lines that are kept, in one step; one that was never finished goes too.
@@ -31,3 +35,17 @@ def keep_lines(path: Path, is_kept: Callable[[str], bool]) -> tuple[list[str], l
         incoming.write_text("".join(kept), encoding="utf-8")
         incoming.replace(path)
     return kept, removed
+
+
+def last_frames(directory: Path, policy_id: int) -> int:
+    """Frames of the newest point that the curves of a policy have in the directory of a run; 0 without one."""
+    try:
+        lines = (directory / METRICS).read_bytes().splitlines()
+    except OSError:
+        return 0
+    for line in reversed(lines):
+        point = parsed_object(line)
+        frames = point.get("frames")
+        if point.get("policy_id") == policy_id and isinstance(frames, int):
+            return frames
+    return 0

@@ -9,6 +9,8 @@ BEGINNING = "checkpoint_"
 """First part of the names of all checkpoints."""
 NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
 """Optimizer steps and frames."""
+OF_POLICY = re.compile(r"checkpoint_p(\d+)")
+"""The directory of the checkpoints of a policy."""
 BEST, MILESTONES, POOL = "best", "milestones", "pool"
 """Directories beside the checkpoints of a policy; the last one has the snapshots of self-play."""
 SPARE = BEST, MILESTONES, POOL
@@ -44,6 +46,12 @@ def next_film(run: Path, every: int) -> int:
     """Frames at which a run that films an episode every so many frames makes its next film."""
     made = [int(path.stem) for path in run.glob(f"{FILMS}/*.mp4") if path.stem.isdecimal()]
     return (max(made, default=0) // every + 1) * every
+
+
+def policy_of(checkpoint: Path) -> int:
+    """The number of the policy in whose directory a checkpoint is; -1 elsewhere."""
+    found = [int(match[1]) for part in checkpoint.absolute().parts if (match := OF_POLICY.fullmatch(part))]
+    return found[-1] if found else -1
 
 
 def frames_of(path: Path) -> int:

@@ -116,6 +116,7 @@ class TestCounting:
         policies = [acting(info), acting(info)]
         played = play(Cast(policies), source, info, num_episodes=40, seed=0)
         assert [episodes.lengths for episodes in played] == [[1] * 40, [1] * 40]
+        assert [[*summarize(episodes).agents] for episodes in played] == [[0], [1]], "that of agent 0 as well"
 
     def test_more_policies_than_agents_play_in_environments_of_their_own(self) -> None:
         source = find_env("CartPole-v1")

@@ -151,3 +151,30 @@ def test_remote_workers_are_actors() -> None:
         counts.close()
         with pytest.raises(UsageError, match="takes all remote workers"):
             from_actors(workers.remote_workers() * 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"num_shards": 20, "buffer_size": 10}, "buffer_size=10 over num_shards=20"),
+        ({"replay_batch_size": 0}, "replay_batch_size=0 must be above 0"),
+        ({"prioritized_replay_alpha": -1}, "prioritized_replay_alpha=-1 and .* must be at least 0"),
+    ],
+)
+def test_settings_of_a_replay_buffer(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        LocalReplayBuffer(**settings)
+
+
+@pytest.mark.parametrize(
+    ("statistics", "told"),
+    [
+        ({"loss": 1.0}, "Policy 'default_policy' has the statistics loss, and no td_error"),
+        ({"td_error": np.zeros((3, 1))}, r"td_error of shape \[3, 1\] for 3 rows"),
+        ({"td_error": np.zeros(2)}, r"td_error of shape \[2\] for 3 rows"),
+    ],
+)
+def test_errors_that_are_no_priorities(statistics: dict[str, Any], told: str) -> None:
+    batch = SampleBatch({"obs": np.arange(3), "batch_indexes": np.arange(3)}).as_multi_agent()
+    with pytest.raises(ValueError, match=told):
+        UpdatePriorities(LocalReplayBuffer())((batch, {"default_policy": statistics}))

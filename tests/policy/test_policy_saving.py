@@ -16,6 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+import sf
 from sf.errors import CheckpointError
 from sf.plugins import ENCODERS, register_model
 from sf.policy import (
@@ -31,6 +32,7 @@ from sf.policy import (
     spec_of_action_space,
 )
 from sf.policy.nests import leaves, map_leaves
+from sf.shared.messages import CheckpointSaved
 from sf.spaces import EnvInfo
 from sf.spaces.from_gymnasium import action_spec, observation_leaves
 from sf.storage import sealed
@@ -340,3 +342,25 @@ def test_info_round_trip_of_nested_actions() -> None:
     info = EnvInfo("test", 1, observation_leaves(VECTOR), action_spec(action))
     assert EnvInfo.from_json(json.loads(json.dumps(info.to_json()))) == info
     assert replace(info, env_id="other") != info
+
+
+@pytest.mark.more
+def test_the_path_of_a_checkpoint_that_a_callback_is_told_is_a_policy(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def on_checkpoint(saved: CheckpointSaved) -> None:
+        seen.append((saved.path, load_policy(saved.path)))
+
+    flags: dict[str, Any] = {"serial_mode": True, "async_rl": False, "num_workers": 1, "num_envs_per_worker": 4}
+    result = sf.train(
+        "CartPole-v1", train_dir=str(tmp_path), train_for_env_steps=2000, rollout=16, **flags,
+        on_checkpoint=on_checkpoint,
+    )  # fmt: skip
+    path, policy = seen[-1]
+    newest = load_policy(result.path)
+    assert isinstance(policy, TrainedPolicy)
+    assert isinstance(newest, TrainedPolicy)
+    assert torch.equal(policy.network.flat, newest.network.flat)
+    assert policy.get_train_step() == newest.get_train_step() > 0
+    with pytest.raises(CheckpointError, match="There is no policy"):
+        load_policy(Path(path).parent)

@@ -52,3 +52,10 @@ def test_what_would_spoil_every_later_draw_is_refused_and_changes_nothing(shares
     with pytest.raises(ValueError, match="Expected a finite priority of 0 or more for each of 2 places, found"):
         sampler.set(np.array([0, 1]), np.array(shares))
     assert sampler.at(np.array([0.0, 0.9])).tolist() == [3, 3]
+
+
+def test_shares_of_which_none_is_above_0_are_told() -> None:
+    sampler = ProportionalSampler(3)
+    sampler.set(np.arange(3), np.zeros(3))
+    with pytest.raises(ValueError, match="All priorities are 0"):
+        sampler.at(np.array([0.5]))

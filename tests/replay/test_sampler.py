@@ -331,3 +331,14 @@ def test_e21_the_generator_of_the_buffer_is_used() -> None:
 def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_size=0 draws nothing"):
         StalenessAwareSampler().sample(stored([0]), 0)
+
+
+def test_an_entry_has_one_version() -> None:
+    """Others were taken for entries of their own, whose rows hold nothing."""
+    rows = {"obs": torch.ones(2, 3), "policy_version": torch.tensor([[1, 5], [2, 5]])}
+    buffer = ReplayBuffer(TensorStorage(10), StalenessAwareSampler(), 4)
+    buffer.extend(rows)
+    with pytest.raises(ValueError, match=r"shape \[2, 2\], more than one version for each entry.*batch_dims=2"):
+        buffer.sample()
+    column = stored([[1], [5], [2]])
+    assert counts(seeded(StalenessAwareSampler(), 5), column, 50).sum() == 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
@@ -9,7 +10,11 @@ import pytest
 
 from sf.cli.train import _next_steps
 from sf.config import RunConfig
+from sf.errors import ExitCode
+from sf.storage import sealed
 from sf.storage.experiment import OVERWRITTEN
+from sf.storage.names import STATE, TENSORS
+from sf.storage.resumed import frames_not_saved
 from tests.helpers.commands import (
     CARTPOLE,
     EXPERIMENT,
@@ -120,5 +125,43 @@ def test_what_comes_next_after_a_run_that_has_saved_nothing(tmp_path: Path) -> N
     (tmp_path / "default_experiment" / "checkpoint_p0" / "checkpoint_000000000_0").mkdir(parents=True)
     told = _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
     assert told == f"Nothing was trained yet; {tmp_path / 'default_experiment'} holds an untrained checkpoint."
+    (tmp_path / "default_experiment" / "summary.json").write_text('{"frames": 2048}')
+    told = _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
+    assert told == f"What was trained is lost; {tmp_path / 'default_experiment'} holds an untrained checkpoint."
     (tmp_path / "default_experiment" / "checkpoint_p0" / "checkpoint_000000016_2048").mkdir()
     assert "play the policy:" in _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
+
+
+@pytest.mark.more
+def test_what_no_checkpoint_has_is_told_as_lost(tmp_path: Path) -> None:
+    """By the run that loses it, and by the one that goes on without it."""
+    flags = *CARTPOLE, "--save_every_sec=1000", "--save_best_every_sec=1000"
+    with running(tmp_path, *flags) as command:
+        command.wait_for(lambda: re.search(r"policy_version [1-9]\d", command.out), "ten steps")
+        command.wait_for_text("Fps is")
+        command.named("sf-learner-0")[0].kill()
+        finished = command.finish(60)
+    assert finished.code == ExitCode.INTERNAL
+    frames = summary_of(tmp_path)["frames"]
+    lost = f"({frames:,} frames that were learned from after the newest checkpoint are lost)"
+    assert lost in summary_of(tmp_path)["exit_reason"]
+    assert lost in finished.out
+    resumed = run(tmp_path, *CARTPOLE, "--train_for_env_steps=1000")
+    assert resumed.code == 0, resumed.err
+    found = re.search(
+        r"An earlier start has learned from ([\d,]+) frames, and there is no .*BEGINS AT ZERO", resumed.out
+    )
+    assert found
+    assert 0 < int(found[1].replace(",", "")) <= frames
+    assert "that were learned from" not in resumed.out
+
+
+def test_frames_that_no_checkpoint_has(tmp_path: Path) -> None:
+    for policy, frames in (0, 500), (0, 900), (2, 300):
+        folder = tmp_path / f"checkpoint_p{policy}" / f"checkpoint_{frames:09d}_{frames}"
+        folder.mkdir(parents=True)
+        sealed.write(folder, {TENSORS: b"", STATE: b"{}"})
+    assert frames_not_saved(tmp_path, [900, 0, 300]) == 0
+    assert frames_not_saved(tmp_path, [1000, 70, 300]) == 170
+    (tmp_path / "checkpoint_p0/checkpoint_000000900_900/state.json").unlink()
+    assert frames_not_saved(tmp_path, [1000, 0, 0]) == 500, "a damaged one holds nothing"

@@ -53,6 +53,8 @@ def read_scores(path: Path, num_policies: int) -> list[ReturnSummary]:
             episodes.rewards.append(reward)
             episodes.lengths.append(int(row["length"]))
             episodes.agents.append(int(row.get("agent") or 0))  # earlier versions wrote none
+        for episodes in policies:
+            episodes.num_agents = 1 + max(agent for one in policies for agent in one.agents or [0])
     except OSError as error:
         raise UsageError(f"--scores={path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, IndexError, TypeError, csv.Error) as error:
