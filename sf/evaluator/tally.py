@@ -28,7 +28,7 @@ class Episodes:
     envs: list[int] = field(default_factory=list)
     """The environment that each of them was played in, counted in its process."""
     num_agents: int = 1
-    """Of an environment."""
+    """Agents in an environment."""
     games: list[int] = field(default_factory=list)
     """The episode of that environment: agents may end, and come back, before it does."""
 

@@ -56,8 +56,6 @@ class Saver:
         """Tensors for the newest checkpoints that say where the whole run is, see `sf.run.resume_point`."""
         self.resume_point: dict[str, torch.Tensor] = {}
         """Its tensors in the checkpoint that this learner goes on from."""
-        self._saved = (-1, -1)
-        """Version and frames of the last periodic checkpoint."""
         self.has_resumed = False
         self.why_anew = "because the checkpoint does not say where they were"
         """Why environments begin new episodes where there is no resume point."""
@@ -196,7 +194,7 @@ class Saver:
         return max(whole, key=lambda one: one.version, default=None)
 
     def save(self, policy_id: int, request: SaveRequest, frames: int) -> CheckpointSaved | None:
-        """Writes what was asked for; None if the best checkpoint on disk is better, or the last one is the same.
+        """Writes what was asked for; None if the best checkpoint on disk is better.
 
         An error is part of the answer, because training goes on without this checkpoint.
         """
@@ -208,12 +206,9 @@ class Saver:
         if request.kind == "periodic":
             resume_point.update(self.collect_resume_point())
         version = self.update.version
-        state = version, frames
         data = self.description | {"reward": request.reward, "is_trained": version > 0}
         try:
             self._owner.expect_unchanged()
-            if request.kind == "periodic" and not resume_point and state == self._saved:
-                return None  # the last one of a run is often that
             # A checkpoint of this name may be there already. A serial run that was stopped before it learned anything
             # new is further than the checkpoint that it went on from. A run that went back to an older one comes by
             # once more.
@@ -221,8 +216,6 @@ class Saver:
             path = checkpoint.save(directory, version, frames, tensors | resume_point, data, keep, replace=again)
         except CheckpointError as error:
             return CheckpointSaved(policy_id, request.kind, str(directory), version, str(error))
-        if request.kind == "periodic":
-            self._saved = state
         if request.kind == "best":
             assert request.reward is not None
             self.best_reward = request.reward

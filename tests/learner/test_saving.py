@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from sf.config import Config
 from sf.errors import CheckpointError
@@ -225,13 +224,3 @@ def test_a_rate_that_follows_the_policy_goes_on_from_one_that_did_so(
     resumed = lab.build("learner-0", config=replace(lab.config, learner=now))
     assert resumed.saver.has_resumed
     assert resumed.update.lr == wanted
-
-
-def test_the_same_state_is_saved_and_told_once(tmp_path: Path) -> None:
-    """As at the end of a run, just after a save that was due."""
-    learner = make_lab(tmp_path).build("learner-0")
-    assert not learner.saver.save(0, PERIODIC, 128).error
-    assert learner.saver.save(0, PERIODIC, 128) is None
-    assert not learner.saver.save(0, PERIODIC, 256).error
-    learner.saver.collect_resume_point = lambda: {"moment.x": torch.zeros(1)}
-    assert not learner.saver.save(0, PERIODIC, 256).error, "a serial run may be further with the same policy"

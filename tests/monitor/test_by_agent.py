@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,11 @@ def test_lines_name_the_agents() -> None:
 
 
 def test_an_evaluation_has_the_mean_of_each_agent() -> None:
-    episodes = Episodes([1.0, -1.0, 3.0, -3.0], [4] * 4, agents=[0, 1, 0, 1], metrics=[{}] * 4)
+    episodes = Episodes([1.0, -1.0, 3.0, -3.0], [4] * 4, agents=[0, 1, 0, 1], metrics=[{}] * 4, num_agents=2)
     assert summarize(episodes).agents == {0: 2.0, 1: -2.0}
     alone = Episodes([1.0, 3.0], [4] * 2, agents=[0, 0], metrics=[{}] * 2)
     assert summarize(alone).agents == {}
+    assert summarize(replace(alone, num_agents=2)).agents == {0: 2.0}, "a policy that plays the first of two"
 
 
 @pytest.mark.more

@@ -176,7 +176,9 @@ def test_fault_d3_two_runs_where_locks_exclude_nobody(tmp_path: Path, monkeypatc
     first.owner.expect_unchanged()
     second = Experiment(str(tmp_path), "shared", "resume")
     second.owner.expect_unchanged()
-    with pytest.raises(CheckpointError, match=rf"used by another run as well \(pid {os.getpid()} on .*Stop one of the"):
+    with pytest.raises(
+        CheckpointError, match=rf"used by another run as well \(pid {os.getpid()} on .*Start one of the"
+    ):
         first.owner.expect_unchanged()
     with pytest.raises(CheckpointError, match="used by another run as well"):
         first.begin()

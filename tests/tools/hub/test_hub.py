@@ -204,7 +204,7 @@ def test_scores_may_come_from_a_file_of_sf_eval(trained: Path, tmp_path: Path) -
 
 
 def test_agents_in_a_file_of_sf_eval_are_told_apart(tmp_path: Path) -> None:
-    episodes = Episodes([1.0, 5.0, 3.0], [4, 4, 4], metrics=[{}, {}, {}], agents=[0, 1, 0])
+    episodes = Episodes([1.0, 5.0, 3.0], [4, 4, 4], metrics=[{}, {}, {}], agents=[0, 1, 0], num_agents=2)
     _write_csv(tmp_path / "scores.csv", [("pole latest", [episodes])])
     (read,) = read_scores(tmp_path / "scores.csv", 1)
     assert read.agents == summarize(episodes).agents == {0: 2.0, 1: 5.0}
