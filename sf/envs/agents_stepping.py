@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -189,8 +190,9 @@ class AgentsBatch(SteppedSingly):
         """One per agent, 0 for those that were not there; says so where that loses something."""
         self._expect_one_per_agent("rewards", rewards)
         presence = self.presence[index]
-        if not presence.absent and all([isinstance(one, float) for one in rewards]):
-            return list(rewards)
+        if not presence.absent:
+            with suppress(EnvError):  # which is told below with the name of its agent
+                return [one if isinstance(one, float) else number(one) for one in rewards]
         kept = [0.0] * len(rewards)
         for agent in presence.present:
             kept[agent] = self._converted(number, agent, rewards[agent])
@@ -226,7 +228,7 @@ class AgentsBatch(SteppedSingly):
         return flags
 
     def _converted(self, convert: Callable[..., T], agent: int, *arguments: Any) -> T:
-        """What a function makes of the value of an agent, whom its error names."""
+        """Calls a function with a value of an agent, whose name its error gets."""
         try:
             return convert(*arguments)
         except EnvError as error:

@@ -8,8 +8,11 @@ from statistics import fmean
 
 
 def mean_of(values: Iterable[float]) -> float:
-    """The mean, of one value at least; infinite where the sum is too large for a number."""
+    """The mean, of one value at least; nan for infinities of both signs."""
+    values = list(values)
     try:
         return fmean(values)
-    except (OverflowError, ValueError):
-        return math.inf
+    except OverflowError:  # the sum is too large for a number
+        return math.fsum(value / len(values) for value in values)
+    except ValueError:
+        return math.nan

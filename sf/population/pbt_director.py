@@ -21,11 +21,11 @@ from sf.storage.population import (
     STATE,
     add_decision,
     forget_decisions,
+    is_before,
     read_decisions,
     read_population,
     write_population,
 )
-from sf.storage.resumed import frames_to_resume
 
 if TYPE_CHECKING:
     from sf.population.director import RunFacts
@@ -54,27 +54,23 @@ class PbtDirector(NoDirector):
         self._env_values = env_values
         seed = np.random.SeedSequence(config.run.seed, spawn_key=(STREAM,)).generate_state(1)[0]
         self.rules, self._directory = PopulationRules(flags, space, values, int(seed)), directory
+        self._is_at_its_place = False
         with errors_told(directory):
-            self._go_on(config.run.num_policies)
+            if (path := directory / STATE).exists():
+                try:
+                    self.rules.load_json(read_population(directory))
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise damaged(path, "the population") from error
+                Console().line("The population goes on with the flags that its policies had.")
             self._write()
-
-    def _go_on(self, num_policies: int) -> None:
-        """With the state that is on disk, without the decisions after the checkpoints that the policies go on from."""
-        if has_begun := (path := self._directory / STATE).exists():
-            try:
-                self.rules.load_json(read_population(self._directory))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise damaged(path, "the population") from error
-            Console().line("The population goes on with the flags that its policies had.")
-        frames = [frames_to_resume(self._directory / f"checkpoint_p{policy}") for policy in range(num_policies)]
-        if (forgotten := forget_decisions(self._directory, frames)) and has_begun:
-            self.rules.undo(forgotten, read_decisions(self._directory))
-            Console().line(f"Decisions about the population after the newest checkpoints are undone: {len(forgotten)}.")
 
     def poll(self, facts: RunFacts) -> Iterator[tuple[int, Order]]:
         """See `Director`; the state is on disk before an order leaves."""
         policies = facts.policies
         frames = [policy.frames for policy in policies]
+        if not self._is_at_its_place:
+            self._is_at_its_place = True
+            yield from self._go_back(frames)
         decisions = self.rules.decide(frames, lambda policy: policies[policy].score())
         if decisions:
             self._write(decisions)
@@ -82,8 +78,24 @@ class PbtDirector(NoDirector):
             if decision.kind == "replaced":
                 Console().line(sentence(decision))
             if decision.kind != "kept":
-                of_learner = {name: value for name, value in decision.after.items() if not name.startswith(OF_ENV)}
-                yield decision.policy_id, Evolve(tuple(of_learner.items()), decision.source)
+                yield decision.policy_id, Evolve(self._of_learner(decision.after), decision.source)
+
+    def _go_back(self, frames: Sequence[int]) -> Iterator[tuple[int, Order]]:
+        """Undoes decisions of a future that is lost, because the run was killed after the checkpoints of its policies.
+
+        Their lines go last: a run that is killed meanwhile undoes them once more.
+        """
+        decisions = read_decisions(self._directory)
+        forgotten = [one for one in decisions if not is_before(one, frames)]
+        if not forgotten:
+            return
+        self.rules.undo(forgotten, [one for one in decisions if is_before(one, frames)])
+        self._write()
+        with errors_told(self._directory):
+            forget_decisions(self._directory, frames)
+        Console().line(f"Decisions about the population after the newest checkpoints are undone: {len(forgotten)}.")
+        for policy in sorted({one["policy"] for one in forgotten}):
+            yield policy, Evolve(self._of_learner(self.rules.values[policy]), None)
 
     def checkpoint_saved(self, saved: CheckpointSaved) -> None:
         """Takes no note."""
@@ -95,11 +107,16 @@ class PbtDirector(NoDirector):
     def close(self) -> None:
         """Has nothing to close."""
 
+    @staticmethod
+    def _of_learner(values: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+        """The values that are no arguments of environments."""
+        return tuple((name, value) for name, value in values.items() if not name.startswith(OF_ENV))
+
     def _write(self, decisions: Sequence[Decision] = ()) -> None:
         with errors_told(self._directory):
-            write_population(self._directory, self.rules.to_json())
-            for decision in decisions:
+            for decision in decisions:  # first, so that a killed run finds what it may have to undo
                 add_decision(self._directory, line_of(decision))
+            write_population(self._directory, self.rules.to_json())
         if self._env_values is not None:
             self._env_values[:] = [
                 [value for name, value in own.items() if name.startswith(OF_ENV)] for own in self.rules.values

@@ -16,8 +16,8 @@ from sf.population.director import NoDirector, RunFacts
 from sf.population.pool import OpponentRecord, PastSelf, Pool
 from sf.shared.matches import MatchRing
 from sf.shared.messages import CheckpointSaved, Order, PlayAs, SaveRequest, Seated
+from sf.storage.names import NAME, POOL
 from sf.storage.objects import damaged, json_object, write_object
-from sf.storage.resumed import frames_to_resume
 
 SELF_PLAY = "self_play.json"
 """File with the pool, below the directory of the experiment."""
@@ -55,13 +55,16 @@ class SelfPlay(NoDirector):
         self._known: dict[tuple[int, int], int] = {}
         """Number of the snapshot behind the version of a seat."""
         self._left = dict.fromkeys(seats, 0)
-        self._is_asked = False
+        self._is_asked = self._is_at_its_place = False
         self._resume()
 
     def poll(self, facts: RunFacts) -> Iterable[tuple[int, Order]]:
         """Counts new games, asks for a snapshot when one is due, and seats opponents."""
         self._count()
         learner = facts.policies[0]
+        if not self._is_at_its_place:
+            self._is_at_its_place = True
+            self._go_back(learner.frames)
         if not self._is_asked and self.pool.is_snapshot_due(learner.frames):
             self._is_asked = True
             yield 0, SaveRequest("pool", learner.score())
@@ -115,6 +118,15 @@ class SelfPlay(NoDirector):
         self._count()
         self._write()
 
+    def _go_back(self, frames: int) -> None:
+        """Forgets the snapshots of a future that is lost, because the run was killed after its newest checkpoint."""
+        forgotten = self.pool.go_back(frames)
+        if forgotten:
+            self._write()
+            Console().line(f"Snapshots of self-play after the newest checkpoint are forgotten: {len(forgotten)}.")
+        for one in forgotten:
+            shutil.rmtree(self._directory / one.path, ignore_errors=True)
+
     def _count(self) -> None:
         for ring in self._rings:
             for match in ring.new_matches():
@@ -133,13 +145,10 @@ class SelfPlay(NoDirector):
         try:
             self.pool.load_state(content["pool"])
             self._resume_anchors(content["anchors"])
+            if not all(_is_in_pool(one.path) for one in self.pool.snapshots):
+                raise ValueError("a path outside of the pool")  # snapshots that leave it are deleted
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(path, "the pool of self-play") from error
-        forgotten = self.pool.go_back(frames_to_resume(self._directory / "checkpoint_p0"))
-        for one in forgotten:
-            shutil.rmtree(self._directory / one.path, ignore_errors=True)
-        if forgotten:
-            Console().line(f"Snapshots of self-play after the newest checkpoint are forgotten: {len(forgotten)}.")
         for one in list(self.pool.snapshots):
             if not (self._directory / one.path).is_dir():
                 self.pool.remove(one.number)
@@ -160,3 +169,9 @@ class SelfPlay(NoDirector):
             write_object(self._directory / SELF_PLAY, content, indent=None, is_durable=True)
         except OSError as error:
             Console().line(f"Warning: {SELF_PLAY} was not written to {self._directory}: {error}")
+
+
+def _is_in_pool(path: str) -> bool:
+    """Whether a path of the file is one of a snapshot, and of nothing else on the machine."""
+    *folders, name = Path(path).parts
+    return folders == ["checkpoint_p0", POOL] and NAME.fullmatch(name) is not None

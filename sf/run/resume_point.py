@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sf.console import Console
-from sf.errors import EnvError, SfError
+from sf.errors import EnvError, ResourceError, SfError
 from sf.learner.saving import RESUME_POINT, Saver
 from sf.learner.worker import Learner
 from sf.shared.arena import Arena, Array
@@ -38,15 +38,24 @@ def build_where_it_was(specs: Sequence[RoleSpec], arena: Arena) -> list[Role]:
     """
     roles = [spec.build() for spec in specs]
     if not _go_on(roles, arena):
-        for role in roles:
-            if not isinstance(role, Learner):  # which would save weights that it has not trained
-                role.close()
+        _close(roles)
         roles = [spec.build() for spec in specs]
     num_bytes, saver = sum(arena[name].nbytes for name in _fields(arena)), _saver(roles)
     if num_bytes <= MOST_BYTES:
-        saver.ensure_room(num_bytes)
+        try:
+            saver.ensure_room(num_bytes)
+        except ResourceError:
+            _close(roles)
+            raise
         saver.collect_resume_point = lambda: _resume_point(roles, arena)
     return roles
+
+
+def _close(roles: Sequence[Role]) -> None:
+    """Closes roles that never begin."""
+    for role in roles:
+        if not isinstance(role, Learner):  # which would save weights that it has not trained
+            role.close()
 
 
 def drop_half_done(roles: dict[str, Role], failed: Role) -> None:

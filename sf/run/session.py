@@ -203,6 +203,11 @@ class Session:
             records = self.records
             self.monitor.finish(exit_reason, exit_code, records.seconds(), self.ledger(), records.asked_seconds())
 
+    def leave(self) -> None:
+        """Writes nothing more: the directory is not that of the run any more."""
+        self.has_ended = True
+        self.monitor.close()
+
     def faults(self) -> dict[str, float]:
         """For the curves: discarded slots by reason, and failed saves."""
         counted = {

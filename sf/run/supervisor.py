@@ -49,7 +49,7 @@ from sf.storage.compared import EarlierStart
 from sf.storage.experiment import CONSOLE_LOG, Experiment, expect_free
 from sf.storage.given import given_at
 from sf.storage.leftovers import collect_all_leftovers
-from sf.storage.resumed import frames_not_saved
+from sf.storage.unsaved import frames_not_saved
 
 LOOK_S = 5.0
 """Between two looks whether the directory of the run is still its own."""
@@ -223,6 +223,9 @@ def run(
     error = error and (as_refusal(error) or error)
     code = _exit_code(reason, error)
     why = session.told(reason) if reason and error is None else f"{type(error).__name__}: {error}"
+    if isinstance(error, LostDirectory):
+        session.leave()  # another run may have the directory
+        raise error
     if (error is not None or signals.is_urgent) and shared.rank.is_first:
         why += _lost(experiment, session)
     session.finish(why, code, is_in_order=error is None)
@@ -264,24 +267,30 @@ def _note_start(experiment: Experiment, config: Config, start: EarlierStart) -> 
 
 
 def _lost(experiment: Experiment, session: Session) -> str:
-    """What a run that has not saved its last policies has learned in vain, for the user."""
+    """A note for the user where a run has learned what no checkpoint has; "" where it has saved all."""
     policies = session.snapshot(session.stopped_s).policies
-    lost = frames_not_saved(experiment.path, [policy.frames for policy in policies])
+    try:
+        lost = frames_not_saved(experiment.path, [policy.frames for policy in policies])
+    except OSError:  # a file system that is away hides nothing of what has ended the run
+        return ""
     return f" ({lost:,} frames that were learned from after the newest checkpoint are lost)" if lost else ""
 
 
-def _expect_directory(experiment: Experiment) -> None:
-    """Ends a run that could save nothing any more.
+def _expect_directory(experiment: Experiment, missed: int) -> int:
+    """Ends a run that could save nothing any more; returns how many looks in a row have not found its directory.
 
     Raises:
-        LostDirectory: its directory was removed, or is another run's now.
+        LostDirectory: two looks have found that the directory was removed, or is another run's now.
     """
     try:
         experiment.owner.expect_unchanged()
     except LostDirectory:
-        raise
+        if missed:
+            raise
+        return 1  # a file system that is mounted anew may bring it back
     except CheckpointError:
-        return  # it may come back; each save says that it failed
+        return 0  # each save says that it failed
+    return 0
 
 
 def _watch(
@@ -293,6 +302,7 @@ def _watch(
 ) -> ExitReason:
     """The main loop; `on_ready` is called when every role is built, so that nothing has refused to continue."""
     next_poll = next_look = time.monotonic()
+    missed = 0
     pace = Pace()
     has_begun = has_told_of_handlers = False
     while True:
@@ -321,7 +331,7 @@ def _watch(
                 return reason
             _delete_overwritten(experiment, session)
             if time.monotonic() >= next_look:
-                _expect_directory(experiment)
+                missed = _expect_directory(experiment, missed)
                 next_look = time.monotonic() + LOOK_S
             next_poll = time.monotonic() + POLL_S  # however long the callbacks took: in serial mode the roles work now
 

@@ -51,20 +51,24 @@ def read_decisions(directory: Path) -> list[dict[str, Any]]:
     return [found for found in map(parsed_object, lines) if _is_decision(found)]
 
 
-def forget_decisions(directory: Path, frames: Sequence[int]) -> list[dict[str, Any]]:
-    """Removes the lines of policies beyond the frames that they go on from; returns them in their order.
+def is_before(decision: Mapping[str, Any], frames: Sequence[int]) -> bool:
+    """Whether a decision was made before the frames that its policy goes on from."""
+    policy = decision["policy"]
+    return bool(policy >= len(frames) or decision["frames"] <= frames[policy])
+
+
+def forget_decisions(directory: Path, frames: Sequence[int]) -> None:
+    """Removes the lines of decisions beyond the frames that policies go on from.
 
     Raises:
         OSError: the file cannot be replaced.
     """
 
-    def is_before(line: str) -> bool:
+    def is_kept(line: str) -> bool:
         found = parsed_object(line.encode())
-        policy = found["policy"] if _is_decision(found) else len(frames)
-        return policy >= len(frames) or found["frames"] <= frames[policy]
+        return not _is_decision(found) or is_before(found, frames)
 
-    _, removed = keep_lines(directory / DECISIONS, is_before)
-    return [found for line in removed if _is_decision(found := parsed_object(line.encode()))]
+    keep_lines(directory / DECISIONS, is_kept)
 
 
 def _is_decision(found: Mapping[str, Any]) -> bool:

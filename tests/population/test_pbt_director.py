@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sf
 from sf.config import Config
 from sf.errors import ExperimentError
+from sf.population import pbt_director
 from sf.population.director import PolicyFacts, RunFacts
 from sf.population.pbt_director import PbtDirector
 from sf.shared.messages import Evolve
-from sf.storage import sealed
-from sf.storage.names import STATE, TENSORS, newest_in
+from sf.storage.names import newest_in
 from sf.storage.population import STATE as STATE_OF_POPULATION
 from sf.storage.population import read_decisions, read_population, values_of_policy
 from tests.helpers.lab import make_config
@@ -76,13 +77,6 @@ def test_a_mutation_is_an_order_and_a_curve(tmp_path: Path) -> None:
     assert values_of_policy(tmp_path, 1, ["learning_rate", "gamma"]) == dict(order.values)
 
 
-def save(path: Path, policy: int, frames: int) -> None:
-    """A checkpoint of this policy, as far as a director looks at it."""
-    folder = path / f"checkpoint_p{policy}" / f"checkpoint_{frames:09d}_{frames}"
-    folder.mkdir(parents=True)
-    sealed.write(folder, {TENSORS: b"", STATE: b"{}"})
-
-
 def test_a_run_that_was_killed_goes_on_with_the_values_it_had(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,8 +85,8 @@ def test_a_run_that_was_killed_goes_on_with_the_values_it_had(
     list(director.poll(facts((0, 0), (50.0, 49.0))))
     ((_, order),) = director.poll(facts((0, 100), (50.0, 49.0)))
     assert isinstance(order, Evolve)
-    save(tmp_path, 1, 100)
     again = PbtDirector(config, tmp_path)
+    assert list(again.poll(facts((0, 100), (50.0, 49.0)))) == []
     assert again.rules.values == [{"learning_rate": 1e-3}, dict(order.values)]
     said = capsys.readouterr().out
     assert "The population goes on with the flags that its policies had." in said
@@ -105,23 +99,59 @@ def test_decisions_after_the_checkpoint_of_a_killed_run_are_undone_and_made_agai
     """Policy 1 has weights of 150 frames again, so it has the values of then, and decides at 200 as it did before."""
     config = population(pbt_mutation_rate=1.0)
     director = PbtDirector(config, tmp_path)
-    save(tmp_path, 1, 150)
     for frames in range(0, 310, 10):
         list(director.poll(facts((frames, frames), (50.0, 49.0))))
     whole = read_decisions(tmp_path)
     assert [(each["policy"], each["frames"]) for each in whole] == [
         (policy, frames) for frames in (100, 200, 300) for policy in (0, 1)
     ]
-    save(tmp_path, 0, 300)
-    (newer := tmp_path / "checkpoint_p1/checkpoint_000000900_900").mkdir()  # damaged: the run goes on before it
     resumed = PbtDirector(config, tmp_path)
+    ((policy, order),) = resumed.poll(facts((300, 150), (50.0, 49.0)))
+    assert (policy, order) == (1, Evolve(tuple(whole[1]["after"].items()), None)), (
+        "its learner has begun with the others"
+    )
     assert "Decisions about the population after the newest checkpoints are undone: 2." in capsys.readouterr().out
-    assert newer.is_dir()
     assert resumed.rules.values[1] == whole[1]["after"] == values_of_policy_1(tmp_path)
     assert read_decisions(tmp_path) == [each for each in whole if each not in (whole[3], whole[5])]
     for frames in range(160, 310, 10):
         list(resumed.poll(facts((300, frames), (50.0, 49.0))))
     assert read_decisions(tmp_path)[-2:] == [whole[3], whole[5]], "the same random numbers"
+
+
+def test_a_run_that_is_killed_while_it_undoes_decisions_undoes_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = population(pbt_mutation_rate=1.0)
+    director = PbtDirector(config, tmp_path)
+    for frames in range(0, 210, 10):
+        list(director.poll(facts((frames, frames), (50.0, 49.0))))
+    whole = read_decisions(tmp_path)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pbt_director, "forget_decisions", killed)
+    with pytest.raises(KeyboardInterrupt):
+        list(PbtDirector(config, tmp_path).poll(facts((200, 150), (50.0, 49.0))))
+    monkeypatch.undo()
+    assert read_decisions(tmp_path) == whole
+    again = PbtDirector(config, tmp_path)
+    list(again.poll(facts((200, 150), (50.0, 49.0))))
+    assert again.rules.values[1] == whole[1]["after"] == values_of_policy_1(tmp_path)
+    assert len(read_decisions(tmp_path)) == len(whole) - 1
+
+
+def test_a_state_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """It has the state of a generator in the place of a seed."""
+    director = PbtDirector(population(), tmp_path)
+    state = read_population(tmp_path)
+    seed = state.pop("seed")
+    state["random"] = np.random.default_rng(1).bit_generator.state
+    state["values"][1] = {"learning_rate": 2e-3}
+    (tmp_path / STATE_OF_POPULATION).write_text(json.dumps(state))
+    resumed = PbtDirector(population(), tmp_path)
+    assert resumed.rules.values == [{"learning_rate": 1e-3}, {"learning_rate": 2e-3}]
+    assert resumed.rules.to_json()["seed"] == director.rules.to_json()["seed"] == seed
 
 
 def values_of_policy_1(path: Path) -> dict[str, float]:

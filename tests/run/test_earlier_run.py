@@ -11,10 +11,8 @@ import pytest
 from sf.cli.train import _next_steps
 from sf.config import RunConfig
 from sf.errors import ExitCode
-from sf.storage import sealed
 from sf.storage.experiment import OVERWRITTEN
-from sf.storage.names import STATE, TENSORS
-from sf.storage.resumed import frames_not_saved
+from sf.storage.unsaved import frames_not_saved
 from tests.helpers.commands import (
     CARTPOLE,
     EXPERIMENT,
@@ -158,10 +156,8 @@ def test_what_no_checkpoint_has_is_told_as_lost(tmp_path: Path) -> None:
 
 def test_frames_that_no_checkpoint_has(tmp_path: Path) -> None:
     for policy, frames in (0, 500), (0, 900), (2, 300):
-        folder = tmp_path / f"checkpoint_p{policy}" / f"checkpoint_{frames:09d}_{frames}"
-        folder.mkdir(parents=True)
-        sealed.write(folder, {TENSORS: b"", STATE: b"{}"})
+        (tmp_path / f"checkpoint_p{policy}" / f"checkpoint_{frames:09d}_{frames}").mkdir(parents=True)
     assert frames_not_saved(tmp_path, [900, 0, 300]) == 0
     assert frames_not_saved(tmp_path, [1000, 70, 300]) == 170
-    (tmp_path / "checkpoint_p0/checkpoint_000000900_900/state.json").unlink()
-    assert frames_not_saved(tmp_path, [1000, 0, 0]) == 500, "a damaged one holds nothing"
+    (tmp_path / "checkpoint_p0/best/checkpoint_000000950_950").mkdir(parents=True)
+    assert frames_not_saved(tmp_path, [1000, 0, 0]) == 50

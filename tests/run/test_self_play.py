@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sf
-from sf.config import check
+from sf.config import SelfPlayConfig, check
 from sf.envs.mapping import Mapping
 from sf.errors import ConfigError, EnvError, ExperimentError
 from sf.policy import checkpoints
@@ -61,6 +61,13 @@ class TestMapping:
         )  # fmt: skip
         assert result.exit_reason == "train_for_env_steps reached"
         assert min(curve(next(tmp_path.iterdir()), "reward/reward", policy_id=1)) < 0
+
+
+def pool_with(path: str) -> str:
+    """The file of a pool with one snapshot, which has this path."""
+    pool = Pool(SelfPlayConfig(), 0)
+    pool.add(path, 10**9)
+    return json.dumps({"pool": pool.state(), "anchors": {}})
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +148,14 @@ class TestRun:
         }
 
     @pytest.mark.parametrize(
-        "content", ["", "[1]", '{"anchors": {}}', '{"pool": {"snapshots": [], "rating": 1}, "anchors": {}}']
+        "content",
+        [
+            "",
+            "[1]",
+            '{"anchors": {}}',
+            '{"pool": {"snapshots": [], "rating": 1}, "anchors": {}}',
+            *(pool_with(path) for path in ("/tmp", "../..", "checkpoint_p0/pool/../..", "checkpoint_p0/pool", "")),
+        ],
     )
     def test_a_damaged_pool_is_refused(self, tmp_path: Path, content: str) -> None:
         (tmp_path / SELF_PLAY).write_text(content)

@@ -27,7 +27,7 @@ def objective_problem(objective: str, flags: Collection[str]) -> str:
     if not is_curve:
         return f"objective={objective!r} must be {', '.join(SCALARS)}, or a scalar like eval/reward."
     rows = (*tags.RUN, *tags.FAULTS, *tags.TRAIN, *tags.EVALUATION)
-    known = [tag for row in rows for tag in row.tags.split()]
+    known = [tag for row in rows for tag in row.tags.split() if not tag.endswith("histogram")]
     if family != OPEN and not any(fnmatch.fnmatchcase(objective, tag) for tag in known):
         near = difflib.get_close_matches(objective, known, 1, 0.5)
         meant = f"Did you mean {near[0]}?" if near else "docs/reference/metrics.md lists the curves."

@@ -92,7 +92,7 @@ def _described(data: Mapping[str, Any], problems: list[Problem]) -> Description 
     if not all(isinstance(table, dict) for table in tables.values()):
         return None
     if settings is not None:
-        given = {name for table in FLAG_TABLES for name in tables[table]}
+        given = {name for table in FLAG_TABLES for name, value in tables[table].items() if value != 0}
         if sentence := objective_problem(settings.objective, given):
             problems.append(Problem("", "objective", sentence))
     problems += _misplaced(tables)
