@@ -51,7 +51,7 @@ def _unbounded(info: EnvInfo) -> str:
 
 
 def _other(info: EnvInfo) -> str:
-    """What fits instead."""
+    """The algorithms that fit instead."""
     action = info.action
     if not action.choices:
         return "Use --algorithm=sac, td3 or ppo."

@@ -49,7 +49,7 @@ class LoadedPolicies:
 
     @property
     def cast(self) -> Cast:
-        """Who plays; agents are dealt `by_agent` where the mapping of the training imports a module."""
+        """The policies and their agents, dealt `by_agent` where the mapping of the training imports a module."""
         mapping = "by_agent" if self.run is None or self.note else self.run.policy_mapping
         return Cast(self.policies, self.action_bounds, mapping)
 

@@ -1,4 +1,4 @@
-"""Who plays in an evaluation, a film or a match."""
+"""The cast of an evaluation, a film or a match."""
 
 from __future__ import annotations
 

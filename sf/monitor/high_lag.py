@@ -28,7 +28,7 @@ class HighLag:
         self._sums = [0.0] * config.run.num_policies
         self._counts = [0] * config.run.num_policies
         self._is_told = config.replay.replay != "none"
-        """Or need not be: a buffer is there to draw transitions of any age."""
+        """True from the beginning with a buffer, which is there to draw transitions of any age."""
 
     def be_silent(self) -> None:
         """Says nothing, because the run has other flags than those that the warning names."""

@@ -15,7 +15,7 @@ def keep_lines(path: Path, is_kept: Callable[[str], bool]) -> tuple[list[str], l
 
     Args:
         path: of the file, which may be missing.
-        is_kept: says it of a line, its end included.
+        is_kept: True for a line, end included, that stays.
 
     Returns:
         The lines that were kept, and those that were removed.

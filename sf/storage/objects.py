@@ -35,7 +35,7 @@ def write_object(path: Path, content: Mapping[str, Any], indent: int | None = 2,
         path: of the file.
         content: what JSON can hold.
         indent: spaces of each level; None for one line.
-        is_durable: so does a machine that has lost power, which takes some 10 ms.
+        is_durable: a machine that loses power has one of both as well, which takes some 10 ms.
 
     Raises:
         OSError: the file cannot be written.

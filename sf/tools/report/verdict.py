@@ -90,7 +90,7 @@ def _about_score(group: RunGroup) -> str:
 
 
 def _broken_off(groups: Sequence[RunGroup]) -> Iterator[str]:
-    """What runs that did not end as they should do to the score of their group."""
+    """A sentence for each group with runs that failed or were killed, because these count in its score."""
     for group in groups:
         early = [run for run in group.runs if run.state in ("failed", "killed") and run.score is not None]
         if early and len(group.runs) > 1:
