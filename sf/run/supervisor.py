@@ -226,9 +226,8 @@ def run(
     if isinstance(error, LostDirectory):
         session.leave()  # another run may have the directory
         raise error
-    if (error is not None or signals.is_urgent) and shared.rank.is_first:
-        why += _lost(experiment, session)
-    session.finish(why, code, is_in_order=error is None)
+    may_have_lost = (error is not None or signals.is_urgent) and shared.rank.is_first
+    session.finish(why + (_lost(experiment, session) if may_have_lost else ""), code, is_in_order=error is None)
     if error is not None:
         raise error
     return Outcome(code, why)
