@@ -84,7 +84,6 @@ def end(row: int, **info: Any) -> Ended:
 
 class TestCounting:
     def test_every_environment_plays_its_share_so_that_short_episodes_are_not_preferred(self) -> None:
-        Counting.series = 0
         register_env("Counting", Counting)
         source = find_env("Counting")
         info = probe(source)
@@ -113,8 +112,7 @@ class TestCounting:
         register_env("Two", TwoToys)
         source = EnvSource("Two", {"truncated": True}, TwoToys)
         info = probe(source)
-        policies = [acting(info), acting(info)]
-        played = play(Cast(policies), source, info, num_episodes=40, seed=0)
+        played = play(Cast([acting(info), acting(info)]), source, info, num_episodes=40, seed=0)
         assert [episodes.lengths for episodes in played] == [[1] * 40, [1] * 40]
         assert [[*summarize(episodes).agents] for episodes in played] == [[0], [1]], "that of agent 0 as well"
 

@@ -132,7 +132,7 @@ def test_the_state_goes_on_as_it_was() -> None:
 
 
 def test_a_lost_future_takes_its_snapshots_with_it() -> None:
-    """Policy 0 goes on from 250 frames: the snapshots of 300 and 400 were made by one that nobody has any more."""
+    """Policy 0 goes on from 250 frames, so the snapshots of 300 and 400 frames show a policy that is lost."""
     pool = pool_of(3)
     for _ in range(10):
         pool.played(0, 1.0)
